@@ -13,7 +13,7 @@ constexpr Millis kNap{1};
 constexpr uint32_t kPollBlocks = 8;
 
 // How long to sleep at most: until the next check of the worker, or the deadline.
-Millis sleep_limit(const OpClock& clock) {
+Millis sleep_limit(const WaitClock& clock) {
   const auto left = std::chrono::ceil<Millis>(clock.deadline() - Clock::now());
   return left.count() >= 0 ? std::min(left + Millis(1), kWorkerCheck) : kWorkerCheck;
 }
@@ -39,7 +39,7 @@ Status no_free_slot(const Connection& connection, const GroupBoard& board, const
 class OpQueue::Host {
  public:
   explicit Host(OpQueue& queue) : queue_(queue) {}
-  Host(OpQueue& queue, const Request& request, const OpClock& clock)
+  Host(OpQueue& queue, const Request& request, const WaitClock& clock)
       : queue_(queue), request_(&request), clock_(&clock) {}
 
   board::Decision decide(uint64_t number) {
@@ -60,7 +60,7 @@ class OpQueue::Host {
  private:
   OpQueue& queue_;
   const Request* request_ = nullptr;
-  const OpClock* clock_ = nullptr;
+  const WaitClock* clock_ = nullptr;
   bool is_background_ = false;
 };
 

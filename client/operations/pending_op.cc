@@ -28,16 +28,16 @@ void start_clock(const GroupBoard& board, PendingOp& op) {
     board.area().entry(op.number, board.seat()).started_ns.store(nanoseconds(now));
 }
 
-bool is_late(const OpClock& clock) { return Clock::now() > clock.deadline(); }
+bool is_late(const WaitClock& clock) { return Clock::now() > clock.deadline(); }
 
-bool is_in_time(const OpClock& clock) {
+bool is_in_time(const WaitClock& clock) {
   if (!clock.is_running()) return true;
   const TimePoint deadline = clock.deadline();
   const TimePoint heard = std::max(deadline, clock.heard.load());
   return Clock::now() <= std::min(heard + kAnswerGrace, deadline + kBusyGrace);
 }
 
-void listen_to_worker(const GroupBoard& board, OpClock& clock, TimePoint now) {
+void listen_to_worker(const GroupBoard& board, WaitClock& clock, TimePoint now) {
   const uint64_t looks = board.worker_looks();
   const bool is_first = clock.heard.load() == TimePoint();
   if (is_first) clock.heard = clock.deadline();

@@ -25,7 +25,7 @@ Status overwritten() noexcept;
 
 // How long an operation has been waited for, and what was heard of the worker meanwhile. Several
 // threads may wait for one operation.
-struct OpClock {
+struct WaitClock {
   Millis timeout{0};
   // When waiting began, and when the worker may be called next. Epoch of the clock: unset.
   std::atomic<TimePoint> started = TimePoint();
@@ -71,7 +71,7 @@ struct PendingOp {
   std::atomic<bool> has_outcome = false;  // `outcome` is final, and the rank is done with the slot.
   Status outcome;
   OpRecord record;  // The submitter sets its `bytes`.
-  OpClock clock;
+  WaitClock clock;
   OpWindow window;  // StagedOp's and Passing's.
 
   std::mutex release_mutex;  // Held by the one that releases the operation.
@@ -92,12 +92,12 @@ int64_t nanoseconds(TimePoint time);
 // Starts the clock of an operation, unless it runs. Operations that end at once never read it.
 void start_clock(const GroupBoard& board, PendingOp& op);
 // Whether the deadline has passed, of a clock that runs.
-bool is_late(const OpClock& clock);
+bool is_late(const WaitClock& clock);
 // Whether the worker may yet end the operation. One that is only slow to do so, because others use
 // its core, is not given up while it looks at the board: it will name who is to blame.
-bool is_in_time(const OpClock& clock);
+bool is_in_time(const WaitClock& clock);
 // Takes note of whether the worker, which was called before, has looked at the board since.
-void listen_to_worker(const GroupBoard& board, OpClock& clock, TimePoint now);
+void listen_to_worker(const GroupBoard& board, WaitClock& clock, TimePoint now);
 // Whether the outcome must wait for GPUs, which it does until `limit` at the latest.
 bool is_held(const PendingOp& op, PendingOp::OnBoard board, TimePoint limit);
 // Copies the results to where they belong. Not OK: the last copy's error.

@@ -20,7 +20,7 @@ inline constexpr size_t kEvidenceMax = 8;
 // The operations in which ranks are, and the members that are known not to have called them.
 struct Waits {
   CallsByRank calls;
-  std::map<OpName, std::vector<uint32_t>> missing;  // By operation.
+  std::map<EpochOp, std::vector<uint32_t>> missing;  // By operation.
 };
 Waits waits_of(const JobView& view);
 

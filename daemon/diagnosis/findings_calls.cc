@@ -18,12 +18,12 @@ bool has_code(const v1::TracedOperation& operation, Code code) {
 
 // The last operation of a group that any rank has called; and who has, with what.
 struct Newest {
-  OpName name;
+  EpochOp name;
   CallsByRank calls;
   std::vector<uint32_t> missing;  // Members that have not called it.
 };
 
-CallsByRank calls_of(const JobView& view, const OpName& name) {
+CallsByRank calls_of(const JobView& view, const EpochOp& name) {
   CallsByRank calls;
   for (const auto& [number, rank] : view.ranks)
     if (const auto call = rank.calls.find(name); call != rank.calls.end())
@@ -32,7 +32,7 @@ CallsByRank calls_of(const JobView& view, const OpName& name) {
 }
 
 // Members that are known not to have called it.
-std::vector<uint32_t> members_before(const JobView& view, const OpName& name) {
+std::vector<uint32_t> members_before(const JobView& view, const EpochOp& name) {
   std::vector<uint32_t> missing;
   const auto members = view.groups.find(name.group);
   if (members == view.groups.end()) return missing;
@@ -49,8 +49,8 @@ std::vector<uint32_t> members_before(const JobView& view, const OpName& name) {
 
 // The first operation of the group that somebody waits in, or that timed out, and that `counts`.
 std::optional<Newest> first_awaited(const JobView& view, uint32_t group,
-                                    const std::function<bool(const OpName&)>& counts) {
-  std::set<OpName> awaited;
+                                    const std::function<bool(const EpochOp&)>& counts) {
+  std::set<EpochOp> awaited;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [name, call] : rank.calls) {
       const bool lives = rank.pid != 0 || !view.has_worker;  // Or did, in a job that is over.
@@ -72,7 +72,7 @@ bool has_untold_members(const JobView& view, uint32_t group) {
 }
 
 // Else it is done, though a rank may not have asked, or it timed out.
-bool is_open(const JobView& view, const OpName& name) {
+bool is_open(const JobView& view, const EpochOp& name) {
   const bool done = std::ranges::any_of(view.hosts, [&](const auto& host) {
     const auto call = host.second.among_hosts.find(name);
     return call != host.second.among_hosts.end() && call->second->ended();
@@ -83,10 +83,10 @@ bool is_open(const JobView& view, const OpName& name) {
 }
 
 std::optional<Newest> newest_of(const JobView& view, uint32_t group) {
-  std::optional<OpName> newest;
+  std::optional<EpochOp> newest;
   for (const auto& [number, rank] : view.ranks)
     if (const auto next = rank.next.find(group); next != rank.next.end())
-      newest = std::max(newest.value_or(OpName{group, 0}), OpName{group, next->second - 1});
+      newest = std::max(newest.value_or(EpochOp{group, 0}), EpochOp{group, next->second - 1});
   if (!newest) return std::nullopt;
   return Newest{*newest, calls_of(view, *newest), {}};
 }
@@ -232,7 +232,7 @@ std::vector<HoldUp> hold_ups_by(const JobView& view, bool also_elsewhere) {
     const auto group = entry.first;
     if (is_channel(view, group)) continue;
     const std::optional<Newest> awaited = first_awaited(
-        view, group, [&](const OpName& name) { return !members_before(view, name).empty(); });
+        view, group, [&](const EpochOp& name) { return !members_before(view, name).empty(); });
     if (!awaited) continue;
     std::vector<uint32_t> slowest = awaited->missing;
     if (!also_elsewhere)
@@ -252,7 +252,7 @@ std::vector<HoldUp> hold_ups(const JobView& view) {
 }
 
 // Who did not take part in an operation that failed elsewhere: has not called it, or never ended.
-std::vector<uint32_t> absent_from(const JobView& view, const OpName& name) {
+std::vector<uint32_t> absent_from(const JobView& view, const EpochOp& name) {
   std::vector<uint32_t> absent = members_before(view, name);
   if (!absent.empty()) return absent;
   for (const auto& [rank, call] : calls_of(view, name))
@@ -296,7 +296,7 @@ Finding find_unanswered(const JobView& view) {
   for (const auto& [group, members] : view.groups) {
     if (is_channel(view, group) || !has_untold_members(view, group)) continue;
     const std::optional<Newest> awaited =
-        first_awaited(view, group, [&](const OpName& name) { return is_open(view, name); });
+        first_awaited(view, group, [&](const EpochOp& name) { return is_open(view, name); });
     if (!awaited || !is_patience_over(view, *awaited, awaited->calls.begin()->first)) continue;
     std::vector<uint32_t> waiting;
     for (const auto& [rank, call] : awaited->calls) waiting.push_back(rank);

@@ -55,8 +55,8 @@ Finding find_departed(const JobView& view) {
 }
 
 // Ranks by the operations in which they are still: they wait for them, or data is under way.
-std::map<OpName, std::vector<uint32_t>> open_operations(const JobView& view) {
-  std::map<OpName, std::vector<uint32_t>> open;
+std::map<EpochOp, std::vector<uint32_t>> open_operations(const JobView& view) {
+  std::map<EpochOp, std::vector<uint32_t>> open;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [name, call] : rank.calls) {
       const auto moves = [&, &operation = name](const auto& host) {
@@ -70,7 +70,7 @@ std::map<OpName, std::vector<uint32_t>> open_operations(const JobView& view) {
   return open;
 }
 
-Diagnosis describe_cut_short(const JobView& view, const OpName& name,
+Diagnosis describe_cut_short(const JobView& view, const EpochOp& name,
                              const std::vector<uint32_t>& ranks) {
   const RankView& first = view.ranks.at(ranks.front());
   const v1::TracedOperation& call = *first.calls.at(name);

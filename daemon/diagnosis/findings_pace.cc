@@ -54,8 +54,8 @@ std::string rate_text(double bytes_a_second) {
 // ---- Lateness ----
 
 // Operations of the job that all ranks have called.
-std::map<OpName, CallsByRank> common_calls(const JobView& view) {
-  std::map<OpName, CallsByRank> common;
+std::map<EpochOp, CallsByRank> common_calls(const JobView& view) {
+  std::map<EpochOp, CallsByRank> common;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [name, call] : rank.calls)
       if (name.group == 0) common[name][number] = call;
@@ -99,7 +99,7 @@ std::map<uint32_t, double> delays_of(const JobView& view, const CallsByRank& cal
   return delays;
 }
 
-double usual_interval(const std::map<OpName, CallsByRank>& common) {
+double usual_interval(const std::map<EpochOp, CallsByRank>& common) {
   std::vector<double> intervals;
   uint64_t before = 0;
   for (const auto& [name, calls] : common) {
@@ -158,7 +158,7 @@ Finding find_slow_link(const JobView& view) {
 }
 
 Lateness lateness_of(const JobView& view) {
-  const std::map<OpName, CallsByRank> common = common_calls(view);
+  const std::map<EpochOp, CallsByRank> common = common_calls(view);
   Lateness lateness{.operations = common.size(), .interval = usual_interval(common)};
   if (view.world_size < 2) return lateness;
   std::map<std::string, double> offsets = clock_offsets(view);
@@ -190,7 +190,7 @@ Finding find_late_rank(const JobView& view) {
           "operations come every " + describe_seconds(lateness.interval) + " in the median"}};
 }
 
-bool all_have_called(const JobView& view, const OpName& name) {
+bool all_have_called(const JobView& view, const EpochOp& name) {
   const auto members = view.groups.find(name.group);
   const auto size = view.group_sizes.find(name.group);
   return members != view.groups.end() && size != view.group_sizes.end() &&

@@ -9,18 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "daemon/base/op_id.h"
 #include "daemon/diagnosis/describe.h"
 #include "daemon/diagnosis/job_owners.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {
-
-// Operation `number` of the calls of `group`.
-struct OpName {
-  uint32_t group = 0;
-  uint64_t number = 0;
-  auto operator<=>(const OpName&) const = default;
-};
 
 struct RankView {
   std::string host;
@@ -28,7 +22,7 @@ struct RankView {
   bool is_joining = false;       // It waits for others.
   bool is_traced = false;        // Its host told what it called; else that is not known.
   std::optional<double> seen_s;  // Seconds since it last called, or ended, an operation.
-  std::map<OpName, const v1::TracedOperation*> calls;
+  std::map<EpochOp, const v1::TracedOperation*> calls;
   std::map<uint32_t, uint64_t> next;  // By group: the number of its next call.
   bool is_cut = false;                // Older calls are not known.
   const v1::TracedOperation* last_ended = nullptr;
@@ -39,7 +33,7 @@ struct HostView {
   bool has_worker = false;        // Of the job, and it is there.
   double joining_s = 0;           // Since the first of its ranks that wait to join did.
   std::optional<int64_t> now_ns;  // Its clock when it was asked, since 1970.
-  std::map<OpName, const v1::TracedOperation*> among_hosts;
+  std::map<EpochOp, const v1::TracedOperation*> among_hosts;
 };
 
 // A host's word on the newest epoch; what it points to belongs to the replies.
@@ -67,7 +61,7 @@ JobView view_job(const std::string& job, const JobOwner& owner, const v1::Status
                  const v1::TraceReply& trace);
 
 uint64_t end_of(const v1::TracedOperation& operation);  // In ns, where it has ended.
-OpName name_of(const v1::TracedOperation& operation);
+EpochOp name_of(const v1::TracedOperation& operation);
 // "all_reduce #17", "all_reduce #17 of group 3".
 std::string describe(const v1::TracedOperation& operation);
 // "all_reduce f32[1000] sum": all that the ranks must agree on.

@@ -58,7 +58,7 @@ struct Run {
   }
 };
 
-OpKey key_of(const FrameHeader& header) { return {header.epoch, header.group, header.op_seq}; }
+OpId key_of(const FrameHeader& header) { return {header.epoch, header.group, header.op_seq}; }
 
 class SliceEngine final : public Engine {
  public:
@@ -71,15 +71,15 @@ class SliceEngine final : public Engine {
   ~SliceEngine() override;
 
   void start(Operation operation) override;
-  void resume(const OpKey& key) override;
+  void resume(const OpId& key) override;
   Status on_frame(Frame frame) override;
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override;
   void retry_sends() override { post_advance(); }
   Status reserve(GpuSet& gpus, const NcclLink& link) override;
-  void cancel(const OpKey& key, const Status& cause) override;
+  void cancel(const OpId& key, const Status& cause) override;
   bool settle() override;
   void abort(uint32_t epoch, const Status& cause) override;
-  Blocker blocker(const OpKey& key) const override;
+  Blocker blocker(const OpId& key) const override;
 
  private:
   using Group = std::pair<uint32_t, uint32_t>;  // Epoch, group.
@@ -101,13 +101,13 @@ class SliceEngine final : public Engine {
   void release_front(Run& run);
   void end(const std::shared_ptr<Run>& run, Status status);
   void finish(const std::shared_ptr<Run>& run);
-  bool has_ended(const OpKey& key) const;
+  bool has_ended(const OpId& key) const;
   static void cancel_unsettled(Run& run, const Status& cause);
   static Blocker input_of(const Run& run, const char* otherwise);
-  Status keep_early(const OpKey& key, const FrameTag& tag, Frame frame);
-  Mailbox take_early(const OpKey& key);
+  Status keep_early(const OpId& key, const FrameTag& tag, Frame frame);
+  Mailbox take_early(const OpId& key);
   void accept_early(const std::shared_ptr<Run>& run);
-  std::shared_ptr<Run> find(const OpKey& key) const;
+  std::shared_ptr<Run> find(const OpId& key) const;
 
   const EngineLimits limits_;
   const Post post_;
@@ -116,10 +116,10 @@ class SliceEngine final : public Engine {
   std::map<int, std::shared_ptr<ScratchPool>> gpu_scratch_;  // By GPU.
   std::unique_ptr<Stream> stream_;
   EngineParts parts_;
-  std::map<OpKey, std::shared_ptr<Run>> runs_;
-  std::map<OpKey, std::shared_ptr<Run>> unsettled_;  // Ended, while GPUs still work for them.
+  std::map<OpId, std::shared_ptr<Run>> runs_;
+  std::map<OpId, std::shared_ptr<Run>> unsettled_;  // Ended, while GPUs still work for them.
   std::map<Group, EndedOperations> ended_;
-  std::map<OpKey, EarlyFrames> early_;
+  std::map<OpId, EarlyFrames> early_;
   size_t early_bytes_ = 0;
   bool advance_posted_ = false;
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
@@ -140,7 +140,7 @@ std::unique_ptr<Stream> SliceEngine::stream_of(Device& device) {
 }
 
 void SliceEngine::start(Operation operation) {
-  const OpKey key = operation.key;
+  const OpId key = operation.key;
   require(!has_ended(key), "an operation that was cancelled does not start");
   const auto run = std::make_shared<Run>(std::move(operation));
   if (run->tensor == nullptr) run->tensor = make_tensor(*run);
@@ -185,7 +185,7 @@ Status SliceEngine::reserve(GpuSet& gpus, const NcclLink& link) {
   return status;
 }
 
-void SliceEngine::resume(const OpKey& key) {
+void SliceEngine::resume(const OpId& key) {
   if (find(key) != nullptr) return advance_all();
   const auto unsettled = unsettled_.find(key);
   if (unsettled == unsettled_.end() || !unsettled->second->tensor->settled()) return;
@@ -208,7 +208,7 @@ void SliceEngine::accept_early(const std::shared_ptr<Run>& run) {
 
 Status SliceEngine::on_frame(Frame frame) {
   const FrameHeader header = frame.header;
-  const OpKey key = key_of(header);
+  const OpId key = key_of(header);
   const FrameTag tag = tag_of(header);
   const std::shared_ptr<Run> run = find(key);
   if (run == nullptr) return has_ended(key) ? Status() : keep_early(key, tag, std::move(frame));
@@ -229,7 +229,7 @@ std::shared_ptr<RecvBuffer> SliceEngine::recv_buffer_for(const FrameHeader& head
   return nullptr;
 }
 
-Status SliceEngine::keep_early(const OpKey& key, const FrameTag& tag, Frame frame) {
+Status SliceEngine::keep_early(const OpId& key, const FrameTag& tag, Frame frame) {
   const size_t bytes = frame.payload.bytes() + sizeof(FrameHeader);
   if (early_bytes_ + bytes > limits_.kept_early_bytes_max)
     return resource_exhausted("too many frames for operations that have not started");
@@ -240,21 +240,21 @@ Status SliceEngine::keep_early(const OpKey& key, const FrameTag& tag, Frame fram
   return {};
 }
 
-Mailbox SliceEngine::take_early(const OpKey& key) {
+Mailbox SliceEngine::take_early(const OpId& key) {
   auto early = early_.extract(key);
   if (early.empty()) return {};
   early_bytes_ -= early.mapped().bytes;
   return std::move(early.mapped().frames);
 }
 
-std::shared_ptr<Run> SliceEngine::find(const OpKey& key) const {
+std::shared_ptr<Run> SliceEngine::find(const OpId& key) const {
   const auto found = runs_.find(key);
   return found == runs_.end() ? nullptr : found->second;
 }
 
-bool SliceEngine::has_ended(const OpKey& key) const {
+bool SliceEngine::has_ended(const OpId& key) const {
   const auto past = ended_.find({key.epoch, key.group});
-  return past != ended_.end() && past->second.contains(key.seq);
+  return past != ended_.end() && past->second.contains(key.number);
 }
 
 void SliceEngine::post_advance() {
@@ -272,8 +272,8 @@ void SliceEngine::post_advance() {
 void SliceEngine::advance_all() {
   std::vector<std::shared_ptr<Run>> runs;  // A copy: done() may start or end others.
   for (auto at = runs_.begin(); at != runs_.end();) {
-    const OpKey first = at->first;
-    const OpKey last{first.epoch, first.group, UINT64_MAX};
+    const OpId first = at->first;
+    const OpId last{first.epoch, first.group, UINT64_MAX};
     for (int i = 0; i < limits_.ops_in_flight && at != runs_.end() && at->first <= last; ++i, ++at)
       runs.push_back(at->second);
     at = runs_.upper_bound(last);
@@ -361,13 +361,13 @@ void SliceEngine::release_front(Run& run) {
 
 // Stops the operation; its later frames are dropped. done() follows when no memory is borrowed.
 void SliceEngine::end(const std::shared_ptr<Run>& run, Status status) {
-  const OpKey key = run->operation.key;
+  const OpId key = run->operation.key;
   run->ended = true;
   run->end = std::move(status);
   run->mailbox.clear();
   for (const std::unique_ptr<SliceRun>& slice : run->in_flight) slice->withdraw_recv_buffer();
   runs_.erase(key);
-  ended_[{key.epoch, key.group}].add(key.seq);
+  ended_[{key.epoch, key.group}].add(key.number);
   if (!run->end.ok()) run->tensor->cancel();
   if (!run->tensor->settled()) unsettled_[key] = run;
   if (!run->has_unreleased() && !unsettled_.contains(key)) finish(run);  // Else later.
@@ -382,9 +382,9 @@ void SliceEngine::finish(const std::shared_ptr<Run>& run) {
   if (!runs_.empty()) post_advance();
 }
 
-void SliceEngine::cancel(const OpKey& key, const Status& cause) {
+void SliceEngine::cancel(const OpId& key, const Status& cause) {
   take_early(key);
-  ended_[{key.epoch, key.group}].add(key.seq);
+  ended_[{key.epoch, key.group}].add(key.number);
   if (const std::shared_ptr<Run> run = find(key)) end(run, cause);
 }
 
@@ -425,7 +425,7 @@ void SliceEngine::cancel_unsettled(Run& run, const Status& cause) {
   run.tensor->cancel();
 }
 
-Engine::Blocker SliceEngine::blocker(const OpKey& key) const {
+Engine::Blocker SliceEngine::blocker(const OpId& key) const {
   const auto unsettled = unsettled_.find(key);
   if (unsettled != unsettled_.end()) return input_of(*unsettled->second, "work of GPUs");
   const std::shared_ptr<Run> run = find(key);

@@ -169,7 +169,7 @@ Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases
   Outgoing frame;
   frame.header.epoch = operation_.key.epoch;
   frame.header.group = operation_.key.group;
-  frame.header.op_seq = operation_.key.seq;
+  frame.header.op_seq = operation_.key.number;
   frame.header.agreement = operation_.agreement;
   frame.header.slice = static_cast<uint32_t>(slice_);
   frame.header.chunk = static_cast<uint32_t>(step.chunk);

@@ -43,19 +43,19 @@ std::optional<Strategy> Adviser::recommend(uint32_t number, const Communicator& 
   return best;
 }
 
-void Adviser::on_started(uint32_t number, uint64_t seq, const Communicator& group,
-                         const Signature& signature, const Strategies& used) {
-  watched_.erase(number);
+void Adviser::on_started(const EpochOp& op, const Communicator& group, const Signature& signature,
+                         const Strategies& used) {
+  watched_.erase(op.group);
   const bool plain = used.local.kind == StrategyKind::centralized ||
                      group.size() == static_cast<int>(group.hosts().size());
   const bool moves = signature.collective != Collective::barrier && signature.count != 0;
   if (group.hosts().size() == 1 || !plain || !moves) return;
-  watched_[number] = {seq, case_of(number, group, signature), used.global};
+  watched_[op.group] = {op.number, case_of(op.group, group, signature), used.global};
 }
 
-void Adviser::on_ended(uint32_t number, uint64_t seq, uint32_t us) {
-  const auto found = watched_.find(number);
-  if (us == 0 || found == watched_.end() || found->second.seq != seq) return;
+void Adviser::on_ended(const EpochOp& op, uint32_t us) {
+  const auto found = watched_.find(op.group);
+  if (us == 0 || found == watched_.end() || found->second.number != op.number) return;
   tuner_.observe(found->second.operation, found->second.used, us);
   watched_.erase(found);
 }

@@ -33,11 +33,10 @@ class Adviser {
   // `number`: the group's.
   std::optional<Strategy> recommend(uint32_t number, const Communicator& group,
                                     const Signature& signature, const Strategy& used);
-  // An operation started. `seq`: its number.
-  void on_started(uint32_t number, uint64_t seq, const Communicator& group,
-                  const Signature& signature, const Strategies& used);
+  void on_started(const EpochOp& op, const Communicator& group, const Signature& signature,
+                  const Strategies& used);
   // It ended, after that many microseconds; 0: not measured.
-  void on_ended(uint32_t number, uint64_t seq, uint32_t us);
+  void on_ended(const EpochOp& op, uint32_t us);
 
   void probe_if_due(int host, TimePoint now);
   void on_answer(int host, const v1::Probe& probe, TimePoint now);
@@ -48,7 +47,7 @@ class Adviser {
  private:
   // An operation whose end is awaited.
   struct Watched {
-    uint64_t seq = 0;
+    uint64_t number = 0;
     Tuner::Case operation;
     Strategy used;
   };

@@ -38,7 +38,7 @@ namespace {
 struct Writer {
   v1::Control& to;
 
-  void set_operation(const Key& key, const Ranks& members) const {
+  void set_operation(const EpochOp& key, const Ranks& members) const {
     to.set_group(key.group);
     to.set_number(key.number);
     to.mutable_members()->Assign(members.begin(), members.end());
@@ -163,7 +163,8 @@ bool read_gone(const v1::Gone& from, RankGone& gone) {
   return true;
 }
 
-bool read_kind(const v1::Control& from, const Key& key, const Ranks& members, Message& message) {
+bool read_kind(const v1::Control& from, const EpochOp& key, const Ranks& members,
+               Message& message) {
   switch (from.kind_case()) {
     case v1::Control::kAnnounce:
       message = Announce{key.group, members};

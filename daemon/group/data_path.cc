@@ -26,8 +26,8 @@ DataPath::DataPath(Loop& loop, Engine& engine, Links& links, const Follower& fol
 
 // ---- Out ----
 
-Status DataPath::send(const OpKey& key, int place, Outgoing frame) {
-  const Key operation{key.group, key.seq};
+Status DataPath::send(const OpId& key, int place, Outgoing frame) {
+  const EpochOp operation = key.in_epoch();
   const Communicator& group = *follower_.find(key.group);
   const int host = group.hosts()[static_cast<size_t>(place)];
   const uint64_t bytes = frame.bytes.size() + sizeof(FrameHeader);
@@ -55,11 +55,11 @@ void DataPath::send_message(int host, const Message& message) {
   });
 }
 
-void DataPath::notify_waiters(const Key& key) {
+void DataPath::notify_waiters(const EpochOp& key) {
   for (const int host : early_.take_waiters(key)) send_message(host, Started{key});
 }
 
-void DataPath::on_cancelled(const Key& key) {
+void DataPath::on_cancelled(const EpochOp& key) {
   notify_waiters(key);
   early_.on_ended(key);
 }
@@ -94,12 +94,12 @@ Status DataPath::check(int host, const FrameHeader& header) const {
 }
 
 Status DataPath::on_frame(int host, Frame frame) {
-  const Key key{frame.header.group, frame.header.op_seq};
+  const EpochOp key{frame.header.group, frame.header.op_seq};
   if (frame.header.epoch == roster_.epoch && follower_.find(key.group) == nullptr)
     return keep(host, std::move(frame));
   if (Status good = check(host, frame.header); !good.ok()) return good;
   if (follower_.is_over(key)) return {};
-  rates_.frame(host, engine_key(key), frame.payload.bytes(), Clock::now());
+  rates_.frame(host, op_id(key), frame.payload.bytes(), Clock::now());
   early_.on_peer_started(host, key);
   return engine_.on_frame(std::move(frame));
 }

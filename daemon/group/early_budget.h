@@ -31,7 +31,7 @@ class EarlyBudget {
     wait,          // It has been asked already.
   };
   // Whether that many bytes of an operation that runs here may be sent to the host.
-  Admission admit(int host, const Key& key, uint64_t bytes) {
+  Admission admit(int host, const EpochOp& key, uint64_t bytes) {
     Peer& peer = operations_[key][host];
     if (peer.started) return Admission::granted;
     if (spent_[static_cast<size_t>(host)] + bytes <= budget_) {
@@ -43,20 +43,20 @@ class EarlyBudget {
     return std::exchange(peer.asked, true) ? Admission::wait : Admission::wait_and_ask;
   }
   // Undoes an admit() whose frame could not be sent.
-  void refund(int host, const Key& key, uint64_t bytes) {
+  void refund(int host, const EpochOp& key, uint64_t bytes) {
     Peer& peer = operations_[key][host];
     if (peer.started) return;
     peer.spent -= bytes;
     spent_[static_cast<size_t>(host)] -= bytes;
   }
   // The host has started the operation, or drops its frames.
-  void on_peer_started(int host, const Key& key) {
+  void on_peer_started(int host, const EpochOp& key) {
     Peer& peer = operations_[key][host];
     peer.started = true;
     release(host, peer);
   }
   // The operation ended here, so every host uses or drops what was sent of it.
-  void on_ended(const Key& key) {
+  void on_ended(const EpochOp& key) {
     waiters_.erase(key);
     auto ended = operations_.extract(key);
     if (ended.empty()) return;
@@ -68,9 +68,9 @@ class EarlyBudget {
   // ---- As the receiver ----
 
   // The host wants to know when this host has started the operation.
-  void add_waiter(int host, const Key& key) { waiters_[key].insert(host); }
+  void add_waiter(int host, const EpochOp& key) { waiters_[key].insert(host); }
   // Removes and returns the hosts to notify, once the operation has started or ended.
-  std::set<int> take_waiters(const Key& key) {
+  std::set<int> take_waiters(const EpochOp& key) {
     const auto found = waiters_.extract(key);
     return found.empty() ? std::set<int>() : found.mapped();
   }
@@ -90,8 +90,8 @@ class EarlyBudget {
 
   const uint64_t budget_;
   std::vector<uint64_t> spent_;  // By host.
-  std::map<Key, std::map<int, Peer>> operations_;
-  std::map<Key, std::set<int>> waiters_;
+  std::map<EpochOp, std::map<int, Peer>> operations_;
+  std::map<EpochOp, std::set<int>> waiters_;
   bool blocked_ = false;
   bool unblocked_ = false;
 };

@@ -41,7 +41,7 @@ FollowerRules follower_rules(const Roster& roster, const EpochOptions& options,
   rules.automatic = [](Collective collective, uint64_t bytes, const Communicator& group) {
     return choose({{StrategyKind::centralized}, {}}, collective, bytes, group.topology()).global;
   };
-  rules.blocker = [&engine, epoch = roster.epoch](const Key& key) {
+  rules.blocker = [&engine, epoch = roster.epoch](const EpochOp& key) {
     const Engine::Blocker blocker = engine.blocker({epoch, key.group, key.number});
     return std::pair(blocker.what, blocker.rank);
   };
@@ -105,15 +105,14 @@ HostEpoch::~HostEpoch() {
   gpu_link_.close();
   parts_.engine.abort(roster_.epoch, ended);
   if (!is_idle) gpu_link_.abort();
-  for (const auto& [key, calls] : std::exchange(calls_, {}))
-    parts_.local.complete(key.group, key.number, ended);
+  for (const auto& [key, calls] : std::exchange(calls_, {})) parts_.local.complete(key, ended);
   parts_.loop.cancel(alarm_);
 }
 
 // ---- Ranks ----
 
 void HostEpoch::submit(int job_rank, Call call) {
-  const Key key{call.group, call.number};
+  const EpochOp key{call.group, call.number};
   const Communicator* const group = follower_.find(key.group);
   const std::optional<int> rank = group == nullptr ? std::nullopt : group->rank_of(job_rank);
   if (!rank || group->host_of(*rank) != self_)
@@ -217,15 +216,14 @@ void HostEpoch::handle_as_follower(const Message& message) {
   if (gone != nullptr && !gone->cause.ok() && !follower_.is_gone(gone->rank))
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, gone->cause.message());
   if (const Query* const query = std::get_if<Query>(&message); query != nullptr)
-    parts_.local.collect_requests(query->key.group, query->key.number);
+    parts_.local.collect_requests(query->key);
   if (const Status status = follower_.on_message(message, Clock::now()); !status.ok())
     follower_.abort(failures::lost(hosts_.front(), status));
 }
 
 void HostEpoch::perform(const Complete& complete) {
   const auto ended = calls_.extract(complete.key);
-  if (!ended.empty())
-    parts_.local.complete(complete.key.group, complete.key.number, complete.status);
+  if (!ended.empty()) parts_.local.complete(complete.key, complete.status);
 }
 
 void HostEpoch::perform(const EndEpoch& end) {
@@ -277,7 +275,7 @@ void HostEpoch::perform(const Start& start) {
     return follower_.on_finished(start.key,
                                  internal_error("the leader asks for NCCL, which is not set up"));
   measuring_.on_started(start.key, Clock::now());
-  parts_.local.on_started(start.key.group, start.key.number, start.signature, start.strategies);
+  parts_.local.on_started(start.key, start.signature, start.strategies);
   if (leader_ && !start.signature.on_device) choose_strategy(start);
   if (start.signature.on_device) offer_gpus(start);
   data_.on_started(start.key);
@@ -290,7 +288,7 @@ bool HostEpoch::let_ranks_fold(const Start& start) {
   const Calls& calls = calls_.at(start.key);
   const bool ranks_only =
       std::ranges::any_of(calls, [](const auto& call) { return call.second.ranks_only; });
-  const bool folded = parts_.local.let_ranks_fold(start.key.group, start.key.number);
+  const bool folded = parts_.local.let_ranks_fold(start.key);
   if (!folded && !ranks_only) return false;
   if (folded) calls_.erase(start.key);
   follower_.on_finished(start.key, folded ? Status()
@@ -301,13 +299,13 @@ bool HostEpoch::let_ranks_fold(const Start& start) {
 
 void HostEpoch::perform(const Cancel& cancel) {
   data_.on_cancelled(cancel.key);
-  parts_.engine.cancel(engine_key(cancel.key), cancel.cause);
+  parts_.engine.cancel(op_id(cancel.key), cancel.cause);
 }
 
 Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   const Signature& signature = start.signature;
   Operation operation;
-  operation.key = engine_key(start.key);
+  operation.key = op_id(start.key);
   const Communicator& group = *follower_.find(start.key.group);
   operation.execution = plans_.find_or_make(
       start.key.group, group,
@@ -329,7 +327,7 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
     operation.memory.push_back(call.memory);
     if (call.window_bytes != 0 && !operation.release_window)
       operation.release_window = [this, alive = alive_, key = start.key](uint64_t bytes) {
-        if (*alive) parts_.local.release_window(key.group, key.number, bytes);
+        if (*alive) parts_.local.release_window(key, bytes);
       };
   }
   if (signature.on_device) operation.gpus = parts_.gpus();
@@ -349,9 +347,9 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   return operation;
 }
 
-void HostEpoch::on_done(const Key& key, const Status& status) {
+void HostEpoch::on_done(const EpochOp& key, const Status& status) {
   measuring_.on_ended(key, Clock::now());
-  parts_.local.on_ended(key.group, key.number, status.code());
+  parts_.local.on_ended(key, status.code());
   data_.on_ended(key);
   follower_.on_finished(key, with_job_rank(status, *follower_.find(key.group), roster_));
   run_actions();

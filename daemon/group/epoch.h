@@ -26,9 +26,7 @@ class HostEpoch final : public Epoch, public Links::Events {
   ~HostEpoch() override;
 
   void submit(int rank, Call call) override;
-  void on_window_filled(uint32_t group, uint64_t number) override {
-    parts_.engine.resume(engine_key({group, number}));
-  }
+  void on_window_filled(const EpochOp& op) override { parts_.engine.resume(op_id(op)); }
   Result<uint32_t> subgroup(int rank, const std::vector<uint32_t>& ranks) override;
   Result<uint32_t> channel(int rank, const std::vector<uint32_t>& ranks, uint64_t channel) override;
   void leave(int rank, const Status& cause) override;
@@ -46,7 +44,7 @@ class HostEpoch final : public Epoch, public Links::Events {
  private:
   using Calls = std::map<int, Call>;  // By local rank of the group.
 
-  OpKey engine_key(const Key& key) const { return {roster_.epoch, key.group, key.number}; }
+  OpId op_id(const EpochOp& op) const { return {roster_.epoch, op.group, op.number}; }
 
   // ---- Actions of Follower and Leader ----
   void run_actions();
@@ -63,11 +61,9 @@ class HostEpoch final : public Epoch, public Links::Events {
 
   // ---- Operations ----
   bool let_ranks_fold(const Start& start);
-  void refuse(const Key& key, const Status& why) {
-    parts_.local.complete(key.group, key.number, why);
-  }
+  void refuse(const EpochOp& key, const Status& why) { parts_.local.complete(key, why); }
   Operation operation_of(const Start& start, const Calls& calls);
-  void on_done(const Key& key, const Status& status);
+  void on_done(const EpochOp& key, const Status& status);
   void choose_strategy(const Start& start);
 
   // ---- Frames ----
@@ -92,8 +88,8 @@ class HostEpoch final : public Epoch, public Links::Events {
   const EpochOptions options_;
   GroupNumbers numbers_;
   Follower follower_;
-  std::optional<Leader> leader_;  // On the first host.
-  std::map<Key, Calls> calls_;    // Not completed yet.
+  std::optional<Leader> leader_;    // On the first host.
+  std::map<EpochOp, Calls> calls_;  // Not completed yet.
   PlanCache plans_;
   uint64_t received_bytes_ = 0;
 

@@ -95,7 +95,7 @@ void Follower::on_call(uint32_t number, int rank, const Call& call, TimePoint no
   FollowerGroup& group = *groups_.at(number);
   group.counts.skip_to(rank, call.number);
   failures_ -= group.prune_failures();
-  const Key key{number, group.counts.count_call(rank)};
+  const EpochOp key{number, group.counts.count_call(rank)};
   if (!cause_.ok()) return static_cast<void>(actions_.emplace_back(Complete{key, cause_}));
   const Status* const failed = group.known_failure(key.number);
   const FollowerGroup::Cutoff* const cutoff = group.cutoff(key.number);
@@ -131,20 +131,20 @@ void Follower::start_ready(FollowerGroup& group, TimePoint now) {
        at != group.operations.end() && at->first < end; ++at) {
     auto& [number, operation] = *at;
     if (operation.phase != Phase::gathering) continue;
-    const Key key{group.id, number};
+    const EpochOp key{group.id, number};
     actions_.emplace_back(start(group, number, operation, rules_));
     compare_later(key, group, operation, now);
   }
 }
 
-void Follower::compare_later(const Key& key, const FollowerGroup& group, Operation& operation,
+void Follower::compare_later(const EpochOp& key, const FollowerGroup& group, Operation& operation,
                              TimePoint now) {
   if (group.who.hosts().size() == 1) return;
   operation.compared = false;
   set_timer(key, operation, std::min(operation.deadline, now + kCompareAfter));
 }
 
-void Follower::on_finished(const Key& key, const Status& status) {
+void Follower::on_finished(const EpochOp& key, const Status& status) {
   FollowerGroup& group = *groups_.at(key.group);
   const auto found = group.operations.find(key.number);
   require(found != group.operations.end(), "an operation ends once");
@@ -155,13 +155,13 @@ void Follower::on_finished(const Key& key, const Status& status) {
   complete(key, group, Status(found->second.end));
 }
 
-void Follower::complete(const Key& key, FollowerGroup& group, const Status& status) {
+void Follower::complete(const EpochOp& key, FollowerGroup& group, const Status& status) {
   const auto ended = group.operations.extract(key.number);
   timers_.erase({ended.mapped().timer, key});
   if (ended.mapped().first_call.rank >= 0) actions_.emplace_back(Complete{key, status});
 }
 
-void Follower::on_mismatch(const Key& key, int host) {
+void Follower::on_mismatch(const EpochOp& key, int host) {
   if (!cause_.ok()) return;
   const FollowerGroup& group = *groups_.at(key.group);
   const auto found = groups_.at(key.group)->operations.find(key.number);
@@ -176,17 +176,17 @@ void Follower::on_mismatch(const Key& key, int host) {
 
 // ---- Failures ----
 
-bool Follower::is_over(const Key& key) const {
+bool Follower::is_over(const EpochOp& key) const {
   const auto found = groups_.find(key.group);
   return !cause_.ok() || (found != groups_.end() && found->second->is_over(key.number));
 }
 
-bool Follower::is_running(const Key& key) const {
+bool Follower::is_running(const EpochOp& key) const {
   const auto found = groups_.find(key.group);
   return found != groups_.end() && found->second->is_running(key.number);
 }
 
-void Follower::fail(const Key& key, FollowerGroup& group, const Status& status) {
+void Follower::fail(const EpochOp& key, FollowerGroup& group, const Status& status) {
   actions_.emplace_back(Cancel{key, status});
   const auto found = group.operations.find(key.number);
   if (found == group.operations.end()) return;
@@ -351,7 +351,7 @@ void Follower::end_epoch(const Status& cause) {
 
 // ---- Deadlines ----
 
-void Follower::set_timer(const Key& key, Operation& operation, TimePoint when) {
+void Follower::set_timer(const EpochOp& key, Operation& operation, TimePoint when) {
   timers_.erase({operation.timer, key});
   operation.timer = when;
   if (when != TimePoint::max()) timers_.emplace(when, key);
@@ -364,10 +364,10 @@ std::optional<TimePoint> Follower::next_timer() const {
 
 void Follower::on_time(TimePoint now) {
   while (!timers_.empty() && timers_.begin()->first <= now)
-    on_timer(Key(timers_.begin()->second), now);
+    on_timer(EpochOp(timers_.begin()->second), now);
 }
 
-void Follower::on_timer(const Key& key, TimePoint now) {
+void Follower::on_timer(const EpochOp& key, TimePoint now) {
   const FollowerGroup& group = *groups_.at(key.group);
   Operation& operation = groups_.at(key.group)->operations.at(key.number);
   if (operation.phase == Phase::cancelled) {
@@ -382,7 +382,7 @@ void Follower::on_timer(const Key& key, TimePoint now) {
     send_to_leader(group.report(key.number, Report::Reason::waiting, rules_.blocker));
 }
 
-void Follower::report_late(const Key& key, const FollowerGroup& group, Operation& operation,
+void Follower::report_late(const EpochOp& key, const FollowerGroup& group, Operation& operation,
                            TimePoint now) {
   operation.late = true;
   group.refuse(key.number, operation);
@@ -390,7 +390,7 @@ void Follower::report_late(const Key& key, const FollowerGroup& group, Operation
   set_timer(key, operation, now + kLeaderTimeout);
 }
 
-void Follower::blame_leader(const Key& key, Operation& operation, TimePoint now) {
+void Follower::blame_leader(const EpochOp& key, Operation& operation, TimePoint now) {
   const bool looked =
       std::exchange(operation.rechecking, true) && now <= operation.timer + kRecheck;
   if (!looked) return set_timer(key, operation, now + kRecheck);

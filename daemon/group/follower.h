@@ -45,18 +45,18 @@ struct Send {  // To the leader, or, from the leader, to the follower on that ho
   Message message;
 };
 struct Start {  // In the engine.
-  Key key;
+  EpochOp key;
   Signature signature;  // Canonical.
   Strategies strategies;
   uint64_t agreement = 0;
   bool by_nccl = false;
 };
 struct Cancel {  // In the engine, whether the operation was started or not.
-  Key key;
+  EpochOp key;
   Status cause;
 };
 struct Complete {  // The calls of all local ranks that wait for the operation.
-  Key key;
+  EpochOp key;
   Status status;
 };
 struct EndEpoch {  // Abort the engine; operations it runs complete after their on_finished().
@@ -98,9 +98,9 @@ class Follower {
   // A local rank (of the job) died or, if OK, left on purpose.
   void leave(int rank, const Status& cause);
   // The engine's run of a started operation ended. Not OK before a Cancel: ends the epoch.
-  void on_finished(const Key& key, const Status& status);
+  void on_finished(const EpochOp& key, const Status& status);
   // A frame of that host had another agreement.
-  void on_mismatch(const Key& key, int host);
+  void on_mismatch(const EpochOp& key, int host);
   // A link with the host is lost. True: all its ranks had left, so nothing else fails.
   bool on_lost(int host, const Status& why);
   void abort(const Status& cause);
@@ -123,9 +123,9 @@ class Follower {
   const Status& cause() const { return cause_; }  // Of the epoch's end; OK: it goes on.
   const Communicator* find(uint32_t group) const;
   // Whether the operation has started here and neither completed nor failed.
-  bool is_running(const Key& key) const;
+  bool is_running(const EpochOp& key) const;
   // Whether the operation has completed or failed here, or will fail in any case.
-  bool is_over(const Key& key) const;
+  bool is_over(const EpochOp& key) const;
   bool is_gone(int rank) const;
   // The ranks that left or died, in the order in which this host learned of it.
   const std::vector<int>& departures() const { return departures_; }
@@ -141,14 +141,15 @@ class Follower {
   void send_to_leader(Message message) { actions_.emplace_back(Send{0, std::move(message)}); }
   FollowerGroup* group_of(uint32_t number, const Ranks& members);
   void start_ready(FollowerGroup& group, TimePoint now);
-  void compare_later(const Key& key, const FollowerGroup& group, Operation& operation,
+  void compare_later(const EpochOp& key, const FollowerGroup& group, Operation& operation,
                      TimePoint now);
-  void fail(const Key& key, FollowerGroup& group, const Status& status);
-  void complete(const Key& key, FollowerGroup& group, const Status& status);
-  void set_timer(const Key& key, Operation& operation, TimePoint when);
-  void on_timer(const Key& key, TimePoint now);
-  void report_late(const Key& key, const FollowerGroup& group, Operation& operation, TimePoint now);
-  void blame_leader(const Key& key, Operation& operation, TimePoint now);
+  void fail(const EpochOp& key, FollowerGroup& group, const Status& status);
+  void complete(const EpochOp& key, FollowerGroup& group, const Status& status);
+  void set_timer(const EpochOp& key, Operation& operation, TimePoint when);
+  void on_timer(const EpochOp& key, TimePoint now);
+  void report_late(const EpochOp& key, const FollowerGroup& group, Operation& operation,
+                   TimePoint now);
+  void blame_leader(const EpochOp& key, Operation& operation, TimePoint now);
   void cut_off(FollowerGroup& group, size_t gone);
   void end_epoch(const Status& cause);
 
@@ -170,14 +171,14 @@ class Follower {
   std::map<uint32_t, std::unique_ptr<FollowerGroup>> groups_;
   std::vector<RankGone> gone_;   // In the leader's order.
   std::vector<int> departures_;  // Those, and local ones that the leader has not confirmed.
-  std::set<std::pair<TimePoint, Key>> timers_;
+  std::set<std::pair<TimePoint, EpochOp>> timers_;
   size_t failures_ = 0;  // In all groups' `failed`.
   Status cause_;
   std::vector<Action> actions_;
 };
 
 // Whether frames of the operation need not be kept for later.
-inline bool accepts_data(const Follower& follower, const Key& key) {
+inline bool accepts_data(const Follower& follower, const EpochOp& key) {
   return follower.is_running(key) || follower.is_over(key);
 }
 

@@ -44,7 +44,7 @@ class FollowerGroup {
   using Operation = FollowerOperation;
   using Phase = Operation::Phase;
   // What a started operation waits for: a text, and a rank of the group or -1.
-  using Blocker = std::function<std::pair<std::string, int>(const Key&)>;
+  using Blocker = std::function<std::pair<std::string, int>(const EpochOp&)>;
   // The meaning of `auto` between hosts without measurements: the same on all hosts.
   using Automatic = std::function<Strategy(Collective, uint64_t bytes, const Communicator&)>;
   // Operations from `number` on fail because a rank had not called them.

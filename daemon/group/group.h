@@ -97,7 +97,7 @@ class Epoch {
   // with INVALID_ARGUMENT and changes nothing else.
   virtual void submit(int rank, Call call) = 0;
   // A rank has written more of the operation's tensor to its window.
-  virtual void on_window_filled(uint32_t group, uint64_t number) = 0;
+  virtual void on_window_filled(const EpochOp& op) = 0;
   // Makes the group of these ranks of the job, in this order, for local rank `rank`, which must be
   // one of them, and returns its number. The n-th request of each member for the same list returns
   // the same number. INVALID_ARGUMENT, RESOURCE_EXHAUSTED.

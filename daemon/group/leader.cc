@@ -74,7 +74,7 @@ Status Leader::check(int host, const Report& report) const {
 }
 
 // Whether a rank left before it called the operation, so that it fails everywhere.
-bool Leader::is_cut_off(const Key& key, const Ranks& members) const {
+bool Leader::is_cut_off(const EpochOp& key, const Ranks& members) const {
   return std::ranges::any_of(gone_, [&](const auto& entry) {
     if (std::ranges::find(members, entry.first) == members.end()) return false;
     const auto bound = entry.second.calls.find(key.group);
@@ -86,7 +86,7 @@ void Leader::send_to_hosts(const Ranks& members, const Message& message) {
   for (const int host : hosts_with(members)) sends_.push_back({host, message});
 }
 
-void Leader::fail(const Key& key, const Ranks& members, const Status& status) {
+void Leader::fail(const EpochOp& key, const Ranks& members, const Status& status) {
   waiting_.erase(key);
   send_to_hosts(members, Fail{key, key.group == 0 ? Ranks() : members, status});
 }
@@ -189,7 +189,7 @@ bool Leader::is_answered(const PendingQuery& query) const {
 }
 
 void Leader::conclude(Queries::iterator at) {
-  const Key key = at->first;
+  const EpochOp key = at->first;
   const PendingQuery query = std::move(at->second);
   queries_.erase(at);
   const auto is = [&](int host, Phase phase) {
@@ -294,16 +294,16 @@ Status Leader::lateness(const PendingQuery& query, const std::vector<const Host*
 
 void Leader::on_host_departed(int host) {
   departed_.insert(host);
-  std::vector<Key> answered;
+  std::vector<EpochOp> answered;
   for (const auto& [key, query] : queries_)
     if (is_answered(query)) answered.push_back(key);
-  for (const Key& key : answered)
+  for (const EpochOp& key : answered)
     if (const auto at = queries_.find(key); at != queries_.end()) conclude(at);
   for (auto& [number, group] : groups_) adopt_if_fenced(number, group);
 }
 
 void Leader::on_time(TimePoint now) {
-  std::vector<Key> due;
+  std::vector<EpochOp> due;
   for (auto& [key, query] : queries_) {
     if (query.until > now) continue;
     const bool looked = std::exchange(query.rechecking, true) && now <= query.until + kRecheck;
@@ -312,7 +312,7 @@ void Leader::on_time(TimePoint now) {
     else
       query.until = now + kRecheck;
   }
-  for (const Key& key : due)
+  for (const EpochOp& key : due)
     if (const auto at = queries_.find(key); at != queries_.end()) conclude(at);
 }
 

@@ -68,7 +68,7 @@ class Leader {
     bool proposing = false;
     std::map<int, uint64_t> fences;  // By host.
   };
-  using Queries = std::map<Key, PendingQuery>;
+  using Queries = std::map<EpochOp, PendingQuery>;
 
   template <class Kind>
   Status on(int, const Kind&, TimePoint) {
@@ -84,9 +84,9 @@ class Leader {
   std::vector<int> hosts_with(const Ranks& members) const;
   bool is_group(uint32_t number, const Ranks& members) const;
   Status check(int host, const Report& report) const;
-  bool is_cut_off(const Key& key, const Ranks& members) const;
+  bool is_cut_off(const EpochOp& key, const Ranks& members) const;
   void send_to_hosts(const Ranks& members, const Message& message);
-  void fail(const Key& key, const Ranks& members, const Status& status);
+  void fail(const EpochOp& key, const Ranks& members, const Status& status);
   void abort(const Status& cause);
   PendingQuery& open_query(const Report& report, TimePoint now);
   bool is_answered(const PendingQuery& query) const;
@@ -113,7 +113,7 @@ class Leader {
     Report report;
     uint64_t order;
   };
-  std::map<Key, WaitingReport> waiting_;
+  std::map<EpochOp, WaitingReport> waiting_;
   uint64_t waiting_count_ = 0;    // Ever inserted.
   std::map<int, RankGone> gone_;  // By rank.
   std::set<int> departed_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "daemon/base/op_id.h"
 #include "daemon/base/signature.h"
 #include "daemon/base/status.h"
 
@@ -13,19 +14,19 @@ class LocalPhase {
  public:
   virtual ~LocalPhase() = default;
   // Ends the operation, in which this host's ranks were submitted, for all of them.
-  virtual void complete(uint32_t /*group*/, uint64_t /*number*/, const Status& /*status*/) {}
+  virtual void complete(const EpochOp& /*op*/, const Status& /*status*/) {}
   // The first `bytes` of the operation's windowed tensors hold results and may be overwritten.
-  virtual void release_window(uint32_t /*group*/, uint64_t /*number*/, uint64_t /*bytes*/) {}
+  virtual void release_window(const EpochOp& /*op*/, uint64_t /*bytes*/) {}
   // Submits, from inside, all calls of the operation that local ranks have made and that were not
   // submitted yet.
-  virtual void collect_requests(uint32_t /*group*/, uint64_t /*number*/) {}
+  virtual void collect_requests(const EpochOp& /*op*/) {}
   // Lets the ranks fold an operation of a group without other hosts; they then end their calls
   // themselves. False: they cannot.
-  virtual bool let_ranks_fold(uint32_t /*group*/, uint64_t /*number*/) { return false; }
+  virtual bool let_ranks_fold(const EpochOp& /*op*/) { return false; }
   // An operation among hosts begins on this one, with the strategies in force, and ends.
-  virtual void on_started(uint32_t /*group*/, uint64_t /*number*/, const Signature& /*signature*/,
+  virtual void on_started(const EpochOp& /*op*/, const Signature& /*signature*/,
                           const Strategies& /*strategies*/) {}
-  virtual void on_ended(uint32_t /*group*/, uint64_t /*number*/, Code /*code*/) {}
+  virtual void on_ended(const EpochOp& /*op*/, Code /*code*/) {}
   // The epoch was aborted, here or elsewhere. Called once, possibly from inside another call,
   // before the ranks' calls end.
   virtual void on_over(const Status& /*cause*/) {}

@@ -10,17 +10,11 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/base/op_id.h"
 #include "daemon/base/signature.h"
 #include "daemon/base/status.h"
 
 namespace tutti {
-
-// One operation: the number-th of its group.
-struct Key {
-  uint32_t group = 0;
-  uint64_t number = 0;
-  auto operator<=>(const Key&) const = default;
-};
 
 // The most groups per epoch that a host makes; subgroup() fails beyond it, RESOURCE_EXHAUSTED.
 inline constexpr size_t kGroupsMax = 4096;
@@ -62,7 +56,7 @@ struct Report {
     over,       // Completed or failed.
     gathering,  // Not called by all local ranks yet. Only if `waiting`.
   };
-  Key key;
+  EpochOp key;
   Ranks members;
   Reason reason = Reason::answer;
   Phase phase = Phase::refused;
@@ -88,13 +82,13 @@ struct Fence {
 
 // Asks for a Report. A host that has not started the operation refuses it from now on.
 struct Query {
-  Key key;
+  EpochOp key;
   Ranks members;
 };
 
 // The operation fails for everyone, with this status.
 struct Fail {
-  Key key;
+  EpochOp key;
   Ranks members;
   Status status;
 };
@@ -133,11 +127,11 @@ struct Abort {
 
 // Asks for Started when the operation has started there (see early_budget.h).
 struct WantStarted {
-  Key key;
+  EpochOp key;
 };
 // The operation has started here, or ended.
 struct Started {
-  Key key;
+  EpochOp key;
 };
 
 using Message = std::variant<Announce, Report, Fence, Query, Fail, Propose, Adopt, RankGone, Abort,

@@ -9,6 +9,7 @@
 
 #include "daemon/base/call.h"
 #include "daemon/base/fd.h"
+#include "daemon/base/op_id.h"
 #include "proto/board.h"
 
 namespace tutti {
@@ -37,7 +38,7 @@ class BoardEvents {
   // Called once for each; those of one group come in any order.
   virtual void on_request(uint32_t rank, Call call) = 0;
   // More of the operation's tensor is in the window of some rank.
-  virtual void on_window_filled(uint32_t group, uint64_t number) = 0;
+  virtual void on_window_filled(const EpochOp& op) = 0;
   // The rank asks for a sub-group of these ranks; `channel` is as in BoardSubgroupRequest. Answer
   // with HostBoard::answer_subgroup(), once.
   virtual void on_subgroup_request(uint32_t rank, std::vector<uint32_t> ranks,

@@ -73,11 +73,11 @@ HostGroup* BoardOps::find_group(uint32_t number) const {
   return area == area_of_.end() ? nullptr : groups_[area->second].get();
 }
 
-std::optional<BoardOp> BoardOps::find(uint32_t group, uint64_t number) const {
-  HostGroup* known = find_group(group);
+std::optional<BoardOp> BoardOps::find(const EpochOp& op) const {
+  HostGroup* known = find_group(op.group);
   if (known == nullptr) return std::nullopt;
-  const BoardOp op = read(*known, static_cast<uint32_t>(number % kBoardSlots));
-  return op.number == number ? std::optional(op) : std::nullopt;
+  const BoardOp found = read(*known, static_cast<uint32_t>(op.number % kBoardSlots));
+  return found.number == op.number ? std::optional(found) : std::nullopt;
 }
 
 BoardOp BoardOps::read(HostGroup& group, uint32_t slot) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/base/loop.h"
+#include "daemon/base/op_id.h"
 #include "daemon/base/status.h"
 #include "daemon/board/board.h"
 #include "daemon/session/mapping.h"
@@ -50,6 +51,7 @@ struct BoardOp {
   uint64_t number = 0;
   board::SlotWord word;
 
+  EpochOp id() const { return {group->number, number}; }
   uint32_t turn() const { return word.turn; }
   uint32_t slot_index() const { return static_cast<uint32_t>(number % kBoardSlots); }
   BoardSlot& slot() const { return group->shared.area.slot_of(number); }
@@ -104,7 +106,7 @@ class BoardOps {
   // ---- Operations ----
 
   // nullopt: the operation's slot serves another one.
-  std::optional<BoardOp> find(uint32_t group, uint64_t number) const;
+  std::optional<BoardOp> find(const EpochOp& op) const;
   // The operation that the slot serves now.
   BoardOp read(HostGroup& group, uint32_t slot) const;
   // The rank has arrived with a tensor that passes through a window.

@@ -134,7 +134,7 @@ void HostBoard::check_unfilled_windows(uint32_t seat, const Status& why) {
       if (arrived && is_on_gpus(request, ops_.mapping(seat).get())) return events_.on_stuck(why);
       if (group->is_local() || !ops_.is_staged(op, seat)) continue;
       const uint64_t bytes = request.count * size_of(static_cast<Dtype>(request.dtype % kDtypes));
-      if (filled_bytes(group->number, op.number, seat) < bytes) return events_.on_stuck(why);
+      if (filled_bytes(op.id(), seat) < bytes) return events_.on_stuck(why);
     }
   }
 }
@@ -258,8 +258,8 @@ Call HostBoard::call_of(const BoardOp& op, size_t member) {
       read_request(board::copy_request(op.entry(seat).request), {group.places[member], group.size},
                    memory->base(), memory->bytes(), group.is_local() ? 0 : window_bytes_);
   if (call.window_bytes != 0)
-    call.filled = [board = shared_from_this(), group = group.number, number = op.number, seat] {
-      return board->filled_bytes(group, number, seat);
+    call.filled = [board = shared_from_this(), id = op.id(), seat] {
+      return board->filled_bytes(id, seat);
     };
   if (call.invalid.ok() && call.ranks_only && !group.is_local())
     call.invalid = invalid_argument("windows and lists are for groups of one host");
@@ -273,15 +273,15 @@ Call HostBoard::call_of(const BoardOp& op, size_t member) {
   return call;
 }
 
-void HostBoard::collect_requests(uint32_t group, uint64_t number) {
-  if (const std::optional<BoardOp> op = ops_.find(group, number)) forward_requests(*op);
+void HostBoard::collect_requests(const EpochOp& op) {
+  if (const std::optional<BoardOp> found = ops_.find(op)) forward_requests(*found);
 }
 
-void HostBoard::clear_running(uint32_t group, uint64_t number) {
-  const HostGroup* known = ops_.find_group(group);
+void HostBoard::clear_running(const EpochOp& op) {
+  const HostGroup* known = ops_.find_group(op.group);
   if (known == nullptr) return;
-  uint64_t& running = forwarded(*known).running[number % kBoardSlots];
-  if (running == number) running = Forwarded::kNone;
+  uint64_t& running = forwarded(*known).running[op.number % kBoardSlots];
+  if (running == op.number) running = Forwarded::kNone;
 }
 
 // ---- Windows ----
@@ -292,18 +292,18 @@ void HostBoard::notify_window_filled(const BoardOp& op) {
   if (std::ranges::any_of(op.group->seats, [&](uint32_t seat) {
         return ops_.is_attached(seat) && ops_.is_staged(op, seat);
       }))
-    events_.on_window_filled(op.group->number, op.number);
+    events_.on_window_filled(op.id());
 }
 
-uint64_t HostBoard::filled_bytes(uint32_t group, uint64_t number, uint32_t seat) const {
-  const std::optional<BoardOp> op = ops_.find(group, number);
-  return op ? op->entry(seat).ready.load() * kBoardBlockBytes : 0;
+uint64_t HostBoard::filled_bytes(const EpochOp& op, uint32_t seat) const {
+  const std::optional<BoardOp> found = ops_.find(op);
+  return found ? found->entry(seat).ready.load() * kBoardBlockBytes : 0;
 }
 
-void HostBoard::release_window(uint32_t group, uint64_t number, uint64_t bytes) {
-  const std::optional<BoardOp> op = ops_.find(group, number);
-  if (op && op->word.phase == board::Phase::called)
-    ops_.run<board::ReleaseWindow>(*op, static_cast<uint32_t>(bytes / kBoardBlockBytes));
+void HostBoard::release_window(const EpochOp& op, uint64_t bytes) {
+  const std::optional<BoardOp> found = ops_.find(op);
+  if (found && found->word.phase == board::Phase::called)
+    ops_.run<board::ReleaseWindow>(*found, static_cast<uint32_t>(bytes / kBoardBlockBytes));
 }
 
 // ---- Who decides ----
@@ -339,14 +339,14 @@ void HostBoard::call_begun(HostGroup& group) {
 // ---- Ending ----
 
 // What ranks fold is folded to its end: outputs must not change after a failure is published.
-void HostBoard::complete(uint32_t group, uint64_t number, const Status& status) {
-  clear_running(group, number);
-  const std::optional<BoardOp> op = ops_.find(group, number);
-  if (op && op->word.phase != board::Phase::folding) ops_.end(*op, status);
+void HostBoard::complete(const EpochOp& op, const Status& status) {
+  clear_running(op);
+  const std::optional<BoardOp> found = ops_.find(op);
+  if (found && found->word.phase != board::Phase::folding) ops_.end(*found, status);
 }
 
-bool HostBoard::let_ranks_fold(uint32_t group, uint64_t number) {
-  const std::optional<BoardOp> op = ops_.find(group, number);
+bool HostBoard::let_ranks_fold(const EpochOp& id) {
+  const std::optional<BoardOp> op = ops_.find(id);
   board::MatchedOp matched;
   if (!op || !op->group->is_local() || op->word.phase != board::Phase::called ||
       !ops_.match(*op, matched))
@@ -356,7 +356,7 @@ bool HostBoard::let_ranks_fold(uint32_t group, uint64_t number) {
   decision.alone = false;
   const auto members = static_cast<uint32_t>(op->group->seats.size());
   if (!ops_.run<board::ResumeFolding>(*op, members, decision).resumed()) return false;
-  clear_running(group, number);
+  clear_running(id);
   if (!matched.anyone_waits) folding_.add(*op);
   if (!ops_.gone().empty()) watch_.start_polling();
   return true;

@@ -88,17 +88,15 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void set_ranks_decide(bool let);
 
   // LocalPhase. Ends what no rank has begun and what ranks fold as little as what is over.
-  void complete(uint32_t group, uint64_t number, const Status& status) override;
-  void release_window(uint32_t group, uint64_t number, uint64_t bytes) override;
-  void collect_requests(uint32_t group, uint64_t number) override;
-  bool let_ranks_fold(uint32_t group, uint64_t number) override;
-  void on_started(uint32_t group, uint64_t number, const Signature& signature,
+  void complete(const EpochOp& op, const Status& status) override;
+  void release_window(const EpochOp& op, uint64_t bytes) override;
+  void collect_requests(const EpochOp& op) override;
+  bool let_ranks_fold(const EpochOp& id) override;
+  void on_started(const EpochOp& op, const Signature& signature,
                   const Strategies& strategies) override {
-    recorder_->on_started(group, number, signature, strategies);
+    recorder_->on_started(op, signature, strategies);
   }
-  void on_ended(uint32_t group, uint64_t number, Code code) override {
-    recorder_->on_ended(group, number, code);
-  }
+  void on_ended(const EpochOp& op, Code code) override { recorder_->on_ended(op, code); }
   // In a failed epoch the worker decides how operations end, not the ranks.
   void on_over(const Status& /*cause*/) override { set_ranks_decide(false); }
 
@@ -118,14 +116,14 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   bool is_running(const BoardOp& op) {
     return forwarded(*op.group).running[op.slot_index()] == op.number;
   }
-  void clear_running(uint32_t group, uint64_t number);
+  void clear_running(const EpochOp& op);
   void poll_soon();
   void poll_area(uint32_t area);
   void forward_requests(const BoardOp& op);
   void forward_member(HostGroup& group, size_t member, uint64_t number);
   bool forward_request(HostGroup& group, size_t member, uint64_t number);
   Call call_of(const BoardOp& op, size_t member);
-  uint64_t filled_bytes(uint32_t group, uint64_t number, uint32_t seat) const;
+  uint64_t filled_bytes(const EpochOp& op, uint32_t seat) const;
   void notify_window_filled(const BoardOp& op);
   void check_unfilled_windows(uint32_t seat, const Status& why);
   void update_ranks_decide();

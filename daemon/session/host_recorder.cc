@@ -53,9 +53,9 @@ void HostRecorder::add_group(uint32_t area, uint32_t number, uint32_t size,
   group.size.store(size, std::memory_order_release);
 }
 
-void HostRecorder::on_started(uint32_t group, uint64_t number, const Signature& signature,
+void HostRecorder::on_started(const EpochOp& op, const Signature& signature,
                               const Strategies& strategies) {
-  const auto area = area_of_.find(group);
+  const auto area = area_of_.find(op.group);
   if (area == area_of_.end()) return;
   const uint64_t layout = signature.layout ^ signature.layout >> 16 ^ signature.layout >> 32;
   const RecordedCall call{static_cast<uint16_t>(area->second),
@@ -69,13 +69,13 @@ void HostRecorder::on_started(uint32_t group, uint64_t number, const Signature& 
                               0};
   const uint64_t now = trace::now_ns();
   const uint64_t index = trace::record_begin(
-      view_.among_hosts(), {number, signature.count, bytes_of(signature), now,
+      view_.among_hosts(), {op.number, signature.count, bytes_of(signature), now,
                             std::bit_cast<uint64_t>(call), std::bit_cast<uint64_t>(choice)});
-  started_[{group, number}] = {index, now};
+  started_[op] = {index, now};
 }
 
-void HostRecorder::on_ended(uint32_t group, uint64_t number, Code code) {
-  const auto started = started_.extract({group, number});
+void HostRecorder::on_ended(const EpochOp& op, Code code) {
+  const auto started = started_.extract(op);
   if (started.empty()) return;
   const auto [index, at_ns] = started.mapped();
   trace::record_end(view_.among_hosts(), index, trace::now_ns() - at_ns, code);

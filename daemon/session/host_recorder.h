@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/op_id.h"
 #include "daemon/base/signature.h"
 #include "daemon/base/status.h"
 #include "daemon/trace/trace.h"
@@ -33,9 +34,8 @@ class HostRecorder {
   void add_group(uint32_t area, uint32_t number, uint32_t size, std::span<const uint32_t> seats);
 
   // An operation of a group over several hosts: all ranks of this host have called it.
-  void on_started(uint32_t group, uint64_t number, const Signature& signature,
-                  const Strategies& strategies);
-  void on_ended(uint32_t group, uint64_t number, Code code);
+  void on_started(const EpochOp& op, const Signature& signature, const Strategies& strategies);
+  void on_ended(const EpochOp& op, Code code);
 
  private:
   struct Started {
@@ -47,7 +47,7 @@ class HostRecorder {
   const std::shared_ptr<const Mapping> mapping_;
   const trace::RecorderView view_;
   std::map<uint32_t, uint32_t> area_of_;  // By the group's number.
-  std::map<std::pair<uint32_t, uint64_t>, Started> started_;
+  std::map<EpochOp, Started> started_;
 };
 
 }  // namespace tutti

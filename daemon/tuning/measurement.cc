@@ -15,14 +15,14 @@ double us_between(TimePoint from, TimePoint to) {
 
 // ---- Operations ----
 
-void OpClock::started(const Key& key, TimePoint now) {
+void OpClock::started(const EpochOp& op, TimePoint now) {
   const bool alone = running_.empty();
   for (auto& [other, run] : running_) run.alone = false;
-  running_[key] = {now, alone};
+  running_[op] = {now, alone};
 }
 
-uint32_t OpClock::ended(const Key& key, TimePoint now) {
-  const auto run = running_.extract(key);
+uint32_t OpClock::ended(const EpochOp& op, TimePoint now) {
+  const auto run = running_.extract(op);
   if (run.empty() || !run.mapped().alone) return 0;
   const double most = std::numeric_limits<uint32_t>::max();
   return static_cast<uint32_t>(std::min(std::ceil(us_between(run.mapped().from, now)), most));
@@ -30,7 +30,7 @@ uint32_t OpClock::ended(const Key& key, TimePoint now) {
 
 // ---- Bytes ----
 
-void RateMeter::frame(int index, const OpKey& key, uint64_t bytes, TimePoint now) {
+void RateMeter::frame(int index, const OpId& key, uint64_t bytes, TimePoint now) {
   constexpr double kFaster = 0.5, kSlower = 0.05, kChange = 0.2;
   Host& host = hosts_[static_cast<size_t>(index)];
   if (host.first == TimePoint{} || host.key != key) {

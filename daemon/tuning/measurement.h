@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "daemon/base/loop.h"
-#include "daemon/base/op_key.h"
+#include "daemon/base/op_id.h"
 
 namespace tutti {
 
@@ -24,17 +24,17 @@ struct LinkFigures {
 // Durations of operations on this host. Only operations that ran alone are measured.
 class OpClock {
  public:
-  using Key = std::pair<uint32_t, uint64_t>;  // Group, number.
-  void started(const Key& key, TimePoint now);
+  // `op`: of the epoch that is measured.
+  void started(const EpochOp& op, TimePoint now);
   // The operation's duration in microseconds; 0: it did not run alone, or was not started.
-  uint32_t ended(const Key& key, TimePoint now);
+  uint32_t ended(const EpochOp& op, TimePoint now);
 
  private:
   struct Run {
     TimePoint from;
     bool alone = true;
   };
-  std::map<Key, Run> running_;
+  std::map<EpochOp, Run> running_;
 };
 
 // The rate of incoming data from each host: the time per byte between consecutive frames of one
@@ -43,7 +43,7 @@ class OpClock {
 class RateMeter {
  public:
   explicit RateMeter(size_t hosts) : hosts_(hosts) {}
-  void frame(int host, const OpKey& key, uint64_t bytes, TimePoint now);
+  void frame(int host, const OpId& key, uint64_t bytes, TimePoint now);
   // 0: unknown.
   double byte_us(int host) const { return hosts_[static_cast<size_t>(host)].byte_us; }
   // The hosts whose figure changed since the last call that returned them; empty unless one changed
@@ -55,7 +55,7 @@ class RateMeter {
 
  private:
   struct Host {
-    OpKey key;
+    OpId key;
     TimePoint first{};
     uint64_t bytes = 0;  // Since `first`.
     double byte_us = 0;

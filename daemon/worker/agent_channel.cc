@@ -49,7 +49,7 @@ void AgentChannel::handle(Packet packet) {
     spdlog::error("the agent sent a message that cannot be read");
     return;
   }
-  if (message.has_adopt() && packet.descriptors.size() == 1)
+  if (message.has_hand_over() && packet.descriptors.size() == 1)
     events_.on_hand_over(message.hand_over(), std::move(packet.descriptors[0]));
   else if (message.report())
     send_report();

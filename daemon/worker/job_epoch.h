@@ -41,9 +41,7 @@ class JobEpoch final : public BoardEvents {
 
  private:
   void on_request(uint32_t rank, Call call) override;
-  void on_window_filled(uint32_t group, uint64_t number) override {
-    group_->on_window_filled(group, number);
-  }
+  void on_window_filled(const EpochOp& op) override { group_->on_window_filled(op); }
   void on_subgroup_request(uint32_t rank, std::vector<uint32_t> ranks, uint64_t channel) override;
   void on_offer(uint32_t rank, OfferedMemory offer) override;
   void answer_offer(uint32_t rank, const Status& taken);

@@ -154,7 +154,7 @@ struct FakeWorker {
     if (!message.ParseFromString(packet.bytes)) std::abort();
     if (message.stop()) std::exit(0);
     if (message.report() && !job.starts_with("mute")) send_report(agent);
-    if (!message.has_adopt()) return;
+    if (!message.has_hand_over()) return;
     if (job.starts_with("die")) std::_Exit(3);
     *report.mutable_pass() = message.hand_over().pass();
     if (job.starts_with("forge")) report.mutable_pass()->set_uid(42);

@@ -23,7 +23,7 @@ class CompletionTest : public TwoRanksTest {
   }
   // The worker fails the operation.
   void fail() {
-    board_->complete(0, 0, unavailable("what is too long for a short string", {1, "h"}));
+    board_->complete({0, 0}, unavailable("what is too long for a short string", {1, "h"}));
   }
   uint64_t used_bytes() { return ranks_[0].connection->own_memory().used_bytes(); }
 };
@@ -38,7 +38,7 @@ TEST_F(CompletionTest, AnArrivalNeedsNoMemory) {
   }
   EXPECT_TRUE(arrived.ok()) << arrived.message();
   EXPECT_TRUE(op.has_arrived);
-  board_->complete(0, 0, {});
+  board_->complete({0, 0}, {});
   EXPECT_TRUE(queue(0).poll(op));
 }
 

@@ -43,7 +43,7 @@ TEST_F(TwoRanksTest, AnArrivalAtACalledOperationGoesToTheWorker) {
   EXPECT_EQ(word(0), (board::SlotWord{1, Phase::called, false, 2}));
   drain(loop_);
   EXPECT_EQ(requests_of(1), std::vector<uint64_t>{0});
-  board_->complete(0, 0, unavailable("because", {1, "h"}));
+  board_->complete({0, 0}, unavailable("because", {1, "h"}));
   EXPECT_TRUE(queue(0).poll(a) && queue(1).poll(b));
   for (const PendingOp* op : {&a, &b}) {
     EXPECT_EQ(op->outcome.code(), Code::unavailable);
@@ -59,7 +59,7 @@ TEST_F(TwoRanksTest, ALateArrivalGetsTheFailure) {
   ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
   board_->set_ranks_decide(false);
   drain(loop_);
-  board_->complete(0, 0, unavailable("because", {1, "h"}));
+  board_->complete({0, 0}, unavailable("because", {1, "h"}));
   ASSERT_TRUE(ranks_[1].arrive(b, 1).ok());
   ASSERT_TRUE(queue(1).poll(b) && queue(0).poll(a));
   EXPECT_EQ(b.outcome.message(), "because");
@@ -79,7 +79,7 @@ TEST_F(TwoRanksTest, RanksThatMayNotDecideDoNotFold) {
   drain(loop_);
   EXPECT_EQ(requests_of(0), std::vector<uint64_t>{0});
   EXPECT_EQ(requests_of(1), std::vector<uint64_t>{0});
-  ASSERT_TRUE(board_->let_ranks_fold(0, 0));  // The worker permits it.
+  ASSERT_TRUE(board_->let_ranks_fold({0, 0}));  // The worker permits it.
   EXPECT_TRUE(queue(1).wait(b, 30'000).ok());
   EXPECT_TRUE(queue(0).poll(a));
   EXPECT_EQ(*ranks_[0].out, 3);

@@ -115,7 +115,7 @@ TEST_F(TwoRanksTest, ASlotIsKeptWhileItsCallIsStaged) {
   ASSERT_TRUE(own.arrive().ok());
   board_->set_ranks_decide(false);
   drain(loop_);
-  board_->complete(0, 0, unavailable("because"));
+  board_->complete({0, 0}, unavailable("because"));
   queue(0).settle_finished();
   EXPECT_EQ(area().settled(0).load(), 0u);
   own.op.window.is_staging = false;

@@ -140,7 +140,7 @@ class Cluster {
 
   struct LoopSender final : FrameSender {
     LoopSender(Cluster& its_cluster, int its_host) : cluster(its_cluster), host(its_host) {}
-    Status send(const OpKey&, int to, Outgoing frame) override {
+    Status send(const OpId&, int to, Outgoing frame) override {
       const auto bytes =
           std::make_shared<std::vector<std::byte>>(frame.bytes.begin(), frame.bytes.end());
       frame.header.payload_bytes = bytes->size();

@@ -123,7 +123,7 @@ TEST(GeometryTest, BlocksWithCountsEndWhereTheyEnd) {
 // Keeps what is sent; refuses frames while `full`.
 class FakeSender : public FrameSender {
  public:
-  Status send(const OpKey&, int, Outgoing frame) override {
+  Status send(const OpId&, int, Outgoing frame) override {
     if (full) return resource_exhausted("the queue is full");
     sent.push_back(std::move(frame));
     return {};

@@ -103,7 +103,7 @@ class NcclCluster {
  private:
   struct LoopSender final : FrameSender {
     LoopSender(NcclCluster& its_cluster, int its_host) : cluster(its_cluster), host(its_host) {}
-    Status send(const OpKey&, int to, Outgoing frame) override {
+    Status send(const OpId&, int to, Outgoing frame) override {
       const bool by_nccl = frame.header.agreement == kByNccl;
       EXPECT_TRUE(frame.bytes.empty() || !by_nccl);
       const auto bytes =

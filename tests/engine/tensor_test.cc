@@ -105,7 +105,7 @@ class Net {
  private:
   struct QueueSender final : FrameSender {
     QueueSender(Net& its_net, int its_host) : net(its_net), host(its_host) {}
-    Status send(const OpKey&, int to, Outgoing frame) override {
+    Status send(const OpId&, int to, Outgoing frame) override {
       EXPECT_EQ(frame.header.from, host);
       const auto bytes =
           std::make_shared<std::vector<std::byte>>(frame.bytes.begin(), frame.bytes.end());
@@ -182,7 +182,7 @@ TEST(RankTensorsTest, NothingOfACancelledOperationIsPassed) {
   Status end = kUnderWay;
   uint64_t passed = 0;
   Operation operation = operation_of(plan, 0, window.size() / 4, end);
-  const OpKey key = operation.key;
+  const OpId key = operation.key;
   operation.local.push_back(
       {0, window.data(), window.data(), uint64_t{1} << 30, [&] { return window.size(); }});
   operation.release_window = [&](uint64_t bytes) { passed += bytes; };

@@ -48,7 +48,7 @@ void expect(std::string_view bytes, size_t descriptors, Asked& asked) {
   v1::AgentToWorker message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return;
   switch (message.kind_case()) {
-    case v1::AgentToWorker::kAdopt:
+    case v1::AgentToWorker::kHandOver:
       asked.hand_overs += descriptors == 1 ? 1 : 0;
       break;
     case v1::AgentToWorker::kReport:

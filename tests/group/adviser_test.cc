@@ -22,8 +22,8 @@ class AdviserTest : public ::testing::Test {
   }
   // One operation by kRing that took that long.
   void run(uint64_t seq, uint32_t us) {
-    adviser_.on_started(0, seq, group_, kSignature, {kCentral, kRing});
-    adviser_.on_ended(0, seq, us);
+    adviser_.on_started({0, seq}, group_, kSignature, {kCentral, kRing});
+    adviser_.on_ended({0, seq}, us);
   }
   std::optional<Strategy> recommend(const Strategy& used) {
     return adviser_.recommend(0, group_, kSignature, used);
@@ -62,7 +62,7 @@ TEST_F(AdviserTest, RecordsTheTimeMeasuredOnTheLeadersHost) {
 TEST_F(AdviserTest, IgnoresAnOperationWithoutAMeasuredTime) {
   run(0, 10);
   run(1, 0);
-  adviser_.on_ended(0, 0, 50);  // Of another operation.
+  adviser_.on_ended({0, 0}, 50);  // Of another operation.
   EXPECT_EQ(samples(kRing), 0u);
 }
 

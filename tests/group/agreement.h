@@ -36,7 +36,7 @@ class AgreementTest : public ::testing::Test {
     rules.automatic = [](Collective, uint64_t, const Communicator&) {
       return Strategy{StrategyKind::ring, 0};
     };
-    rules.blocker = [](const Key&) { return std::pair(std::string("data"), 2); };
+    rules.blocker = [](const EpochOp&) { return std::pair(std::string("data"), 2); };
     for (int host = 0; host < 2; ++host)
       members_.push_back(std::make_unique<Follower>(roster_, hosts_, host, rules));
   }

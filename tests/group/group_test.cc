@@ -206,7 +206,7 @@ TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
     follower.on_call(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
   follower.on_call(0, 0, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
   follower.abort(unavailable("host b was lost"));
-  std::vector<Key> answered;
+  std::vector<EpochOp> answered;
   const auto look = [&] {
     for (const Action& action : follower.take_actions())
       if (const Complete* complete = std::get_if<Complete>(&action)) {
@@ -215,10 +215,10 @@ TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
       }
   };
   look();
-  EXPECT_EQ(answered, (std::vector<Key>{{0, 1}})) << "what has not started";
+  EXPECT_EQ(answered, (std::vector<EpochOp>{{0, 1}})) << "what has not started";
   follower.on_finished({0, 0}, aborted("a link was cut"));
   look();
-  EXPECT_EQ(answered, (std::vector<Key>{{0, 1}, {0, 0}}));
+  EXPECT_EQ(answered, (std::vector<EpochOp>{{0, 1}, {0, 0}}));
 }
 
 TEST_F(AgreementTest, WhatTheEngineFailsEndsTheEpochAndIsAnswered) {
@@ -233,7 +233,7 @@ TEST_F(AgreementTest, WhatTheEngineFailsEndsTheEpochAndIsAnswered) {
   for (const Action& action : follower.take_actions())
     if (const Complete* complete = std::get_if<Complete>(&action)) answers.push_back(*complete);
   ASSERT_EQ(answers.size(), 1u);
-  EXPECT_EQ(answers[0].key, (Key{0, 0}));
+  EXPECT_EQ(answers[0].key, (EpochOp{0, 0}));
   EXPECT_EQ(answers[0].status, broken);
 }
 

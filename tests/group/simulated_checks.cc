@@ -8,7 +8,7 @@ namespace {
 
 constexpr Us kGrace = 500'000;  // After its deadline, every call must have ended.
 
-std::string name(const Key& key) {
+std::string name(const EpochOp& key) {
   return std::to_string(key.group) + "#" + std::to_string(key.number);
 }
 
@@ -52,13 +52,13 @@ const Ranks& Job::members(uint32_t group) const {
 }
 
 // A rank's contribution to a chunk: random, so that every sum is unique.
-uint64_t Job::contribution(const Key& key, int rank, int chunk, int slice) const {
+uint64_t Job::contribution(const EpochOp& key, int rank, int chunk, int slice) const {
   return Random(key.group * 1'000'003 + key.number * 10'007 + static_cast<uint64_t>(rank) * 101 +
                 static_cast<uint64_t>(chunk) * 7 + static_cast<uint64_t>(slice))
       .next();
 }
 
-void Job::check_values(int index, const Key& key,
+void Job::check_values(int index, const EpochOp& key,
                        const std::vector<std::vector<uint64_t>>& values) {
   Truth& truth = truths_[key];
   truth.completed.insert(index);
@@ -85,7 +85,7 @@ void Job::check_values(int index, const Key& key,
 
 // ---- What ranks learn ----
 
-void Job::judge(int index, const Key& key, Called& called, const Status& status) {
+void Job::judge(int index, const EpochOp& key, Called& called, const Status& status) {
   const SimHost& here = host(index);
   called.end = status;
   ++(status.ok() ? counts_.ok : counts_.failed);
@@ -109,7 +109,7 @@ void Job::judge(int index, const Key& key, Called& called, const Status& status)
   schedule_call(called.rank, now_);
 }
 
-void Job::check_verdict(const Key& key, const Truth& truth, const Status& status) {
+void Job::check_verdict(const EpochOp& key, const Truth& truth, const Status& status) {
   if (status.ok()) return;  // See check_values().
   const bool refused = std::ranges::any_of(
       truth.calls, [&](const auto& entry) { return entry.second.invalid == status; });
@@ -140,7 +140,7 @@ void Job::check_verdict(const Key& key, const Truth& truth, const Status& status
 }
 
 // The blamed rank must not have called before the first deadline, or its worker was stopped.
-void Job::check_lateness(const Key& key, const Truth& truth, const Status& status) {
+void Job::check_lateness(const EpochOp& key, const Truth& truth, const Status& status) {
   Us first = Script::kNever;
   for (const auto& [rank, called] : truth.calls) first = std::min(first, called.deadline);
   if (now_ < first) wrong(name(key) + " failed before its deadline: " + status.to_string());

@@ -16,7 +16,7 @@
 namespace tutti::simulated {
 
 struct Frame {
-  Key key;
+  EpochOp key;
   int from = 0;  // Hosts.
   int ordinal = 0;
   int slice = 0;
@@ -42,11 +42,11 @@ class Engine {
   static constexpr int kSlices = 2;
   struct Hooks {
     std::function<bool(int host, const Frame& frame)> send;  // False: not now.
-    std::function<void(const Key& key, int from)> mismatch;
+    std::function<void(const EpochOp& key, int from)> mismatch;
     // This host's contribution to a chunk.
-    std::function<uint64_t(const Key& key, int chunk, int slice)> contribution;
+    std::function<uint64_t(const EpochOp& key, int chunk, int slice)> contribution;
     // All slices have run. `values`: by slice, then chunk.
-    std::function<void(const Key& key, const std::vector<std::vector<uint64_t>>& values)> done;
+    std::function<void(const EpochOp& key, const std::vector<std::vector<uint64_t>>& values)> done;
   };
   Engine(Hooks hooks, int window) : hooks_(std::move(hooks)), window_(window) {}
 
@@ -73,14 +73,14 @@ class Engine {
     mail_[frame.key].push_back(frame);
   }
 
-  void forget(const Key& key) {
+  void forget(const EpochOp& key) {
     runs_.erase(key);
     mail_.erase(key);
   }
 
   // Returns the operations that ran; a link may still send their data.
-  std::vector<Key> abort() {
-    std::vector<Key> lent;
+  std::vector<EpochOp> abort() {
+    std::vector<EpochOp> lent;
     for (const auto& [key, run] : runs_) lent.push_back(key);
     runs_.clear();
     mail_.clear();
@@ -91,7 +91,7 @@ class Engine {
   void pump() {
     for (bool more = true; more;) {
       more = false;
-      std::vector<Key> ended;
+      std::vector<EpochOp> ended;
       int before = 0;
       uint32_t group = ~0u;
       for (auto& [key, run] : runs_) {
@@ -99,7 +99,7 @@ class Engine {
         group = key.group;
         if (before < window_ && advance(key, run)) ended.push_back(key);
       }
-      for (const Key& key : ended) {
+      for (const EpochOp& key : ended) {
         const auto values = std::move(runs_.at(key).values);
         forget(key);
         hooks_.done(key, values);
@@ -108,7 +108,7 @@ class Engine {
     }
   }
 
-  std::pair<std::string, int> blocker(const Key& key) const {
+  std::pair<std::string, int> blocker(const EpochOp& key) const {
     const auto found = runs_.find(key);
     if (found == runs_.end()) return {"an earlier operation", -1};
     for (const int next : found->second.next) {
@@ -120,7 +120,7 @@ class Engine {
     }
     return {"an earlier operation", -1};
   }
-  bool runs(const Key& key) const { return runs_.contains(key); }
+  bool runs(const EpochOp& key) const { return runs_.contains(key); }
   size_t size() const { return runs_.size() + mail_.size(); }
 
  private:
@@ -138,7 +138,7 @@ class Engine {
   }
 
   // Whether all steps are done.
-  bool advance(const Key& key, Run& run) {
+  bool advance(const EpochOp& key, Run& run) {
     bool all = true;
     for (int slice = 0; slice < kSlices; ++slice) {
       int& next = run.next[static_cast<size_t>(slice)];
@@ -151,7 +151,7 @@ class Engine {
     return all;
   }
 
-  bool take_move(const Key& key, Run& run, int slice, const Move& move) {
+  bool take_move(const EpochOp& key, Run& run, int slice, const Move& move) {
     if (move.kind == StepKind::finish) return true;
     uint64_t& value = run.values[static_cast<size_t>(slice)][static_cast<size_t>(move.chunk)];
     const auto& places = run.group->hosts();
@@ -173,8 +173,8 @@ class Engine {
 
   const Hooks hooks_;
   const int window_;
-  std::map<Key, Run> runs_;
-  std::map<Key, std::vector<Frame>> mail_;
+  std::map<EpochOp, Run> runs_;
+  std::map<EpochOp, std::vector<Frame>> mail_;
 };
 
 }  // namespace tutti::simulated

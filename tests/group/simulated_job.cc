@@ -26,7 +26,7 @@ struct Describe {
   std::string operator()(const Abort& m) const { return "Abort " + m.cause.to_string(); }
   std::string operator()(const WantStarted& m) const { return "WantStarted" + name(m.key); }
   std::string operator()(const Started& m) const { return "Started" + name(m.key); }
-  static std::string name(const Key& key) {
+  static std::string name(const EpochOp& key) {
     return " " + std::to_string(key.group) + "#" + std::to_string(key.number);
   }
 };
@@ -53,7 +53,9 @@ Job::Job(const Script& script, uint64_t seed, const Tampering& tampering, bool t
     rules.automatic = [](Collective, uint64_t, const Communicator&) {
       return Strategy{StrategyKind::ring, 0};
     };
-    rules.blocker = [engine = host.engine.get()](const Key& key) { return engine->blocker(key); };
+    rules.blocker = [engine = host.engine.get()](const EpochOp& key) {
+      return engine->blocker(key);
+    };
     host.follower =
         std::make_unique<Follower>(script.roster, homes_, static_cast<int>(index), rules);
     host.early = std::make_unique<EarlyBudget>(hosts_.size(), script.budget_frames);
@@ -129,7 +131,7 @@ void Job::call(int rank) {
     if (!here.follower->make_group(group, script_.groups[what.group]).ok()) wrong("no group");
   here.made[what.group] = true;
   const int place = *here.follower->find(group)->rank_of(rank);
-  const Key key{group, here.follower->next(group, place)};
+  const EpochOp key{group, here.follower->next(group, place)};
   const Us deadline = now_ + what.timeout_ms * 1000;
   truths_[key].calls[place] = {rank, now_, deadline, canonical(what.signature), what.invalid, {}};
   ++state.calls[group];
@@ -275,7 +277,7 @@ void Job::perform(int index, const Complete& complete) {
 
 void Job::perform(int index, const EndEpoch& end) {
   say(index, "ends the epoch: " + end.cause.to_string());
-  for (const Key& key : host(index).engine->abort()) {
+  for (const EpochOp& key : host(index).engine->abort()) {
     lent_.insert({index, key});
     at(now_ + 1 + random_.below(2'000), index, [this, index, key, cause = end.cause] {
       lent_.erase({index, key});
@@ -290,16 +292,18 @@ void Job::perform(int index, const EndEpoch& end) {
 Engine::Hooks Job::hooks(int index) {
   Engine::Hooks hooks;
   hooks.send = [this, index](int to, const Frame& frame) { return send(index, to, frame); };
-  hooks.mismatch = [this, index](const Key& key, int from) {
+  hooks.mismatch = [this, index](const EpochOp& key, int from) {
     host(index).follower->on_mismatch(key, from);
   };
-  hooks.contribution = [this, index](const Key& key, int chunk, int slice) {
+  hooks.contribution = [this, index](const EpochOp& key, int chunk, int slice) {
     const Communicator& group = *host(index).follower->find(key.group);
     uint64_t sum = 0;
     for (const int rank : group.local_ranks()) sum += contribution(key, rank, chunk, slice);
     return sum;
   };
-  hooks.done = [this, index](const Key& key, const auto& values) { completed(index, key, values); };
+  hooks.done = [this, index](const EpochOp& key, const auto& values) {
+    completed(index, key, values);
+  };
   return hooks;
 }
 
@@ -319,7 +323,7 @@ bool Job::send(int from, int to, const Frame& frame) {
   return true;
 }
 
-void Job::notify_waiters(int index, const Key& key) {
+void Job::notify_waiters(int index, const EpochOp& key) {
   for (const int to : host(index).early->take_waiters(key))
     post(index, to, true, [this, index, to, key] {
       if (host(to).follower->is_running(key)) host(to).early->on_peer_started(index, key);
@@ -334,7 +338,8 @@ void Job::hear(int to, const Frame& frame) {
   here.engine->pump();
 }
 
-void Job::completed(int index, const Key& key, const std::vector<std::vector<uint64_t>>& values) {
+void Job::completed(int index, const EpochOp& key,
+                    const std::vector<std::vector<uint64_t>>& values) {
   check_values(index, key, values);
   host(index).early->on_ended(key);
   host(index).follower->on_finished(key, {});

@@ -75,7 +75,7 @@ class Job {
     size_t next = 0;
     bool gone = false;
     std::map<uint32_t, uint64_t> calls;  // By group.
-    std::optional<Key> waits;
+    std::optional<EpochOp> waits;
   };
   struct Event {
     Us at;
@@ -113,18 +113,19 @@ class Job {
   void hear(int from, int to, bool up, const Message& message);
   bool send(int from, int to, const Frame& frame);
   void hear(int to, const Frame& frame);
-  void notify_waiters(int index, const Key& key);
+  void notify_waiters(int index, const EpochOp& key);
   void post(int from, int to, bool data, std::function<void()> run);
   void set_alarm(int index);
   Engine::Hooks hooks(int index);
 
   // Checks.
-  uint64_t contribution(const Key& key, int job_rank, int chunk, int slice) const;
-  void completed(int index, const Key& key, const std::vector<std::vector<uint64_t>>& values);
-  void check_values(int index, const Key& key, const std::vector<std::vector<uint64_t>>& values);
-  void judge(int index, const Key& key, Called& called, const Status& status);
-  void check_verdict(const Key& key, const Truth& truth, const Status& status);
-  void check_lateness(const Key& key, const Truth& truth, const Status& status);
+  uint64_t contribution(const EpochOp& key, int job_rank, int chunk, int slice) const;
+  void completed(int index, const EpochOp& key, const std::vector<std::vector<uint64_t>>& values);
+  void check_values(int index, const EpochOp& key,
+                    const std::vector<std::vector<uint64_t>>& values);
+  void judge(int index, const EpochOp& key, Called& called, const Status& status);
+  void check_verdict(const EpochOp& key, const Truth& truth, const Status& status);
+  void check_lateness(const EpochOp& key, const Truth& truth, const Status& status);
   void check_end(const Status& cause);
   void check_rest();
   void check_rest(int index);
@@ -138,8 +139,8 @@ class Job {
   std::vector<int> home_;  // By rank.
   std::vector<SimHost> hosts_;
   std::vector<RankState> ranks_;
-  std::map<Key, Truth> truths_;
-  std::set<std::pair<int, Key>> lent_;  // Hosts and aborted operations that a link still sends.
+  std::map<EpochOp, Truth> truths_;
+  std::set<std::pair<int, EpochOp>> lent_;  // Hosts and aborted operations that a link still sends.
   std::priority_queue<Event> events_;
   std::map<Channel, Us> busy_;
   uint64_t order_ = 0;

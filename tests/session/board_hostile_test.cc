@@ -115,8 +115,8 @@ struct GarbageJob : BoardTest {
       for (uint32_t rank = 0; rank < 3; ++rank)
         for (const Call& request : std::exchange(events(rank).requests, {})) {
           ++requests;
-          if (!board_->let_ranks_fold(0, request.number))
-            board_->complete(0, request.number, request.invalid);
+          if (!board_->let_ranks_fold({0, request.number}))
+            board_->complete({0, request.number}, request.invalid);
         }
     }
     EXPECT_EQ(events(0).ends + events(2).ends, 0);
@@ -129,7 +129,7 @@ struct GarbageJob : BoardTest {
     turn_for(Millis(50));
     for (uint32_t rank = 0; rank < 3; ++rank)
       for (const Call& late : std::exchange(events(rank).requests, {}))
-        board_->complete(0, late.number, {});
+        board_->complete({0, late.number}, {});
     slot(number).word = pack(board::SlotWord{UINT32_MAX, Phase::open, false, 0});
     for (const uint32_t rank : {0, 2}) {
       events(rank).requests.clear();
@@ -139,7 +139,7 @@ struct GarbageJob : BoardTest {
     ASSERT_TRUE(turn_until(loop_, [&] { return taken_of(2) == Numbers{number}; }));
     EXPECT_EQ(taken_of(0), Numbers{number});
     EXPECT_TRUE(events(0).requests[0].invalid.ok());
-    board_->complete(0, number, unavailable("rank 1 is gone", {1, "here"}));
+    board_->complete({0, number}, unavailable("rank 1 is gone", {1, "here"}));
     EXPECT_TRUE(trainer(0).has_failed(number));
     EXPECT_STREQ(failure(number).message, "rank 1 is gone");
   }
@@ -191,7 +191,7 @@ TEST_F(BoardTest, FoldingWithoutEndKeepsTheWorkerFromNothing) {
     neighbour.events.requests.clear();
     neighbour.trainer.submit(i, all_reduce_request());
     ASSERT_TRUE(turn_until(loop_, [&] { return neighbour.events.requests.size() == 1; }));
-    neighbour.board->complete(0, i, {});
+    neighbour.board->complete({0, i}, {});
     ASSERT_TRUE(neighbour.trainer.is_done(i));
   }
   EXPECT_GT(board::unpack_count(slot(0).folded.load()).blocks, 0u);
@@ -206,7 +206,7 @@ TEST_F(BoardTest, CallsWithoutEndAreAnsweredInTurns) {
     call(number);
   };
   events(0).then = [&] {
-    board_->complete(0, number, {});
+    board_->complete({0, number}, {});
     if (++number < 10'000) bring();
   };
   bring();
@@ -225,7 +225,7 @@ TEST_F(BoardTest, LooksThatLeadToOthersAreTakenInTurns) {
     call(number + 1);
   };
   events(0).then = [&] {
-    board_->complete(0, number, {});
+    board_->complete({0, number}, {});
     if (++number % 2 == 0 && number < 10'000) bring();
   };
   bring();

@@ -47,7 +47,7 @@ TEST_F(BoardTest, WhatIsCalledIsTakenFromThoseWhoArrived) {
   EXPECT_EQ(taken_of(2), Numbers{0});
   EXPECT_GE(events(0).requests[0].waited_ms, 1000u);
   EXPECT_LT(events(2).requests[0].waited_ms, 1000u);
-  board_->complete(0, 0, {});
+  board_->complete({0, 0}, {});
   EXPECT_TRUE(trainer(1).is_done(0));
 }
 
@@ -244,7 +244,7 @@ TEST_F(BoardTest, WhatIsFoldedAfterADeathFailsWhereTheDeadMustBring) {
   trainer(1).hang_up();
   ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
   turn_for(Millis(50));
-  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold({0, 0}));
   ASSERT_TRUE(turn_until_over(0));
   ASSERT_TRUE(trainer(0).has_failed(0));
   EXPECT_EQ(failure(0).culprit_rank, 1);
@@ -346,12 +346,12 @@ TEST_F(BoardTest, WhoComesLateReadsTheSameVerdict) {
   ASSERT_EQ(taken_of(1), Numbers{0});
   const Status invalid = events(1).requests[0].invalid;
   EXPECT_THAT(invalid.message(), HasSubstr("unknown collective 200"));
-  board_->complete(0, 0, invalid);
+  board_->complete({0, 0}, invalid);
   const BoardFailure first = failure(0);
   EXPECT_EQ(first.culprit_rank, 1);
   trainer(2).write(0, request_of(0), 2);
   trainer(2).call(0);
-  board_->complete(0, 0, unavailable("another reason", {2, "here"}));
+  board_->complete({0, 0}, unavailable("another reason", {2, "here"}));
   drain(loop_);
   EXPECT_TRUE(events(2).requests.empty()) << "it is over";
   EXPECT_EQ(std::memcmp(&first, &failure(0), sizeof(first)), 0);
@@ -369,7 +369,7 @@ TEST_F(BoardTest, AnUnknownVerbOfARankThatExitsIsThatRanks) {
   EXPECT_EQ(op.invalid.code(), Code::invalid_argument);
   EXPECT_EQ(op.invalid.culprit(), (Culprit{1, "here"}));
   EXPECT_THAT(op.invalid.message(), HasSubstr("rank 1 (host here, pid "));
-  board_->complete(0, 0, op.invalid);
+  board_->complete({0, 0}, op.invalid);
   EXPECT_EQ(failure(0).culprit_rank, 1);
   trainer(2).write(0, request_of(0), 2);  // Late, and told the same.
   arrive(0, 1);
@@ -396,19 +396,19 @@ class FoldTest : public BoardTest {
 
 TEST_F(FoldTest, WhatIsWaitedForGoesBackToTheRanks) {
   call_all(kRequestBlocking);
-  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold({0, 0}));
   drain(loop_);
   EXPECT_EQ(word(0), (board::SlotWord{1, Phase::folding, false, 3}));
   EXPECT_EQ(slot(0).blocks.load(), pack(board::Count{1, 21}));
   EXPECT_EQ(slot(0).claimed.load(), pack(board::Count{1, 0}));
   EXPECT_EQ(slot(0).folded.load(), pack(board::Count{1, 0}));
-  EXPECT_FALSE(board_->let_ranks_fold(0, 0)) << "once";
+  EXPECT_FALSE(board_->let_ranks_fold({0, 0})) << "once";
 }
 
 // In small pieces: it must hear of others meanwhile.
 TEST_F(FoldTest, WhatNobodyWaitsForTheWorkerFolds) {
   call_all(0);
-  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold({0, 0}));
   EXPECT_FALSE(is_over(0)) << "all in one go";
   arrive(0, 1);
   call(1);
@@ -434,16 +434,16 @@ TEST_F(FoldTest, WhatIsFoldingAndCalledTheWorkerFolds) {
 }
 
 TEST_F(FoldTest, WhatIsNotCalledOrNotAgreedIsNotFolded) {
-  EXPECT_FALSE(board_->let_ranks_fold(0, 0)) << "nobody came";
-  EXPECT_FALSE(board_->let_ranks_fold(9, 0)) << "no such group";
+  EXPECT_FALSE(board_->let_ranks_fold({0, 0})) << "nobody came";
+  EXPECT_FALSE(board_->let_ranks_fold({9, 0})) << "no such group";
   arrive(0, 0, fill_all_reduce(0, 8, 0));
   arrive(1, 0, fill_all_reduce(1, 8, 0));
   arrive(2, 0, fill_all_reduce(2, 9, 0));
-  EXPECT_FALSE(board_->let_ranks_fold(0, 0)) << "not called";
+  EXPECT_FALSE(board_->let_ranks_fold({0, 0})) << "not called";
   call(0);
   drain(loop_);
-  EXPECT_FALSE(board_->let_ranks_fold(0, 0)) << "they disagree";
-  EXPECT_FALSE(board_->let_ranks_fold(0, kBoardSlots)) << "another turn";
+  EXPECT_FALSE(board_->let_ranks_fold({0, 0})) << "they disagree";
+  EXPECT_FALSE(board_->let_ranks_fold({0, kBoardSlots})) << "another turn";
   EXPECT_EQ(word(0).phase, Phase::called);
 }
 
@@ -455,7 +455,7 @@ TEST_F(FoldTest, WhatIsEmptyIsDoneAtOnce) {
   }
   call(0);
   drain(loop_);
-  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold({0, 0}));
   EXPECT_TRUE(trainer(0).is_done(0));
 }
 
@@ -473,7 +473,7 @@ TEST_F(ManyRanksTest, AHundredRanksFoldOnOneHost) {
   call(0);
   drain(loop_);
   for (uint32_t rank = 0; rank < 100; ++rank) ASSERT_EQ(taken_of(rank), Numbers{0}) << rank;
-  ASSERT_TRUE(board_->let_ranks_fold(0, 0));
+  ASSERT_TRUE(board_->let_ranks_fold({0, 0}));
   ASSERT_TRUE(turn_until_over(0));
   EXPECT_TRUE(trainer(99).is_done(0));
   expect_sums(kCount);

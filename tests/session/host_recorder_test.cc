@@ -30,12 +30,12 @@ TEST(HostRecorder, TellsItsReadersOfGroupsAndOperationsAmongHosts) {
   ASSERT_TRUE(recorder.ok());
   (*recorder)->add_group(0, 0, 6, std::vector<uint32_t>{0, 1});
   (*recorder)->add_group(1, 40, 3, std::vector<uint32_t>{1});
-  (*recorder)->on_started(40, 7, {.collective = Collective::broadcast, .count = 10, .root = 1},
+  (*recorder)->on_started({40, 7}, {.collective = Collective::broadcast, .count = 10, .root = 1},
                           {{StrategyKind::ring}, {StrategyKind::tree, 2}});
-  (*recorder)->on_started(99, 1, {}, {});  // Nobody has told of this group.
-  (*recorder)->on_started(0, 8, {.collective = Collective::all_reduce, .count = 3}, {});
-  (*recorder)->on_ended(40, 7, Code::unavailable);
-  (*recorder)->on_ended(40, 8, Code::ok);
+  (*recorder)->on_started({99, 1}, {}, {});  // Nobody has told of this group.
+  (*recorder)->on_started({0, 8}, {.collective = Collective::all_reduce, .count = 3}, {});
+  (*recorder)->on_ended({40, 7}, Code::unavailable);
+  (*recorder)->on_ended({40, 8}, Code::ok);
   const Result<trace::Trace> read = trace::read_trace((*recorder)->descriptor(), 100);
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   EXPECT_EQ(read->epoch, 9u);

@@ -26,7 +26,7 @@ void expect_served(Loop& loop, Served& served, uint64_t number) {
   ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == 1; })) << number;
   EXPECT_TRUE(served.events.requests[0].invalid.ok());
   EXPECT_EQ(served.events.requests[0].number, number);
-  served.board->complete(0, number, {});
+  served.board->complete({0, number}, {});
   EXPECT_TRUE(served.trainer.is_done(number));
 }
 
@@ -61,7 +61,7 @@ TEST(SessionBreach, UnknownVerbsFailTheirOperation) {
     EXPECT_EQ(invalid.code(), Code::invalid_argument);
     EXPECT_EQ(invalid.culprit(), (Culprit{1, "a"}));
     EXPECT_THAT(invalid.message(), HasSubstr("unknown collective " + std::to_string(collective)));
-    served.board->complete(0, number, invalid);
+    served.board->complete({0, number}, invalid);
     EXPECT_TRUE(served.trainer.has_failed(number));
     EXPECT_EQ(served.events.ends, 0);
     expect_served(loop, served, number + 1);
@@ -110,7 +110,7 @@ TEST(SessionBreach, TurnsWithoutVerdictsHandNothingMoreOn) {
   drain(loop);
   ASSERT_EQ(served.events.requests.size(), 1u);
   EXPECT_EQ(served.events.requests[0].number, 3u);
-  served.board->complete(0, 3, {});
+  served.board->complete({0, 3}, {});
   expect_served(loop, served, 3 + 1000 * kBoardSlots);
 }
 
@@ -127,7 +127,7 @@ TEST(SessionBreach, TurnsThatAreNoneHarmNobody) {
     served.trainer.call(7);
     drain(loop);
     for (const Call& op : std::exchange(served.events.requests, {}))
-      served.board->complete(op.group, op.number, op.invalid);
+      served.board->complete({op.group, op.number}, op.invalid);
     EXPECT_EQ(board::unpack(word.load()).turn, turn);
   }
   EXPECT_EQ(served.events.ends, 0);
@@ -262,7 +262,7 @@ size_t touch(Served& served) {
     if (op.in != nullptr && bytes != 0)
       static_cast<void>(*const_cast<volatile std::byte*>(op.in + bytes - 1));
     if (op.out != nullptr && bytes != 0) op.out[bytes - 1] = std::byte{1};
-    served.board->complete(op.group, op.number, op.invalid);
+    served.board->complete({op.group, op.number}, op.invalid);
   }
   for (const auto& ranks : std::exchange(served.events.subgroups, {}))
     served.board->answer_subgroup(1, 1, ranks);

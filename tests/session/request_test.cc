@@ -20,7 +20,7 @@ class RequestTest : public testing::Test {
     whom.trainer.submit(next_, request);
     const size_t before = whom.events.requests.size();
     EXPECT_TRUE(turn_until(loop, [&] { return whom.events.requests.size() > before; }));
-    whom.board->complete(0, next_, {});
+    whom.board->complete({0, next_}, {});
     EXPECT_TRUE(whom.trainer.is_done(next_));
     ++next_;
     EXPECT_EQ(whom.events.ends, 0);
@@ -352,7 +352,7 @@ TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
   EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
   EXPECT_EQ(op.group, 3u);
   EXPECT_EQ(op.number, 0u);
-  served.board->complete(3, 0, {});
+  served.board->complete({3, 0}, {});
   EXPECT_EQ(served.trainer.word(0, area).phase, board::Phase::done);
   EXPECT_EQ(served.trainer.word(0), board::SlotWord{}) << "the job's area is another";
 }

@@ -84,7 +84,7 @@ TEST_F(SessionTest, VerdictReachesTheTrainer) {
   trainer.submit(255, all_reduce_request());
   take(1);
   EXPECT_FALSE(trainer.has_failed(255));
-  served.board->complete(0, 255, unavailable("rank 3 left", {3, "b"}));
+  served.board->complete({0, 255}, unavailable("rank 3 left", {3, "b"}));
   ASSERT_TRUE(trainer.has_failed(255));
   const BoardFailure& why = trainer.failure(255);
   EXPECT_EQ(why.code, TUTTI_UNAVAILABLE);
@@ -93,7 +93,7 @@ TEST_F(SessionTest, VerdictReachesTheTrainer) {
   EXPECT_STREQ(why.message, "rank 3 left");
   trainer.submit(256, all_reduce_request());
   take(2);
-  served.board->complete(0, 256, {});
+  served.board->complete({0, 256}, {});
   EXPECT_TRUE(trainer.is_done(256));
 }
 
@@ -101,15 +101,15 @@ TEST_F(SessionTest, VerdictReachesTheTrainer) {
 TEST_F(SessionTest, VerdictsStay) {
   trainer.submit(3, all_reduce_request());
   take(1);
-  served.board->complete(0, 3, unavailable("the first", {3, "b"}));
-  served.board->complete(0, 3, aborted("the second", {2, "b"}));
-  served.board->complete(0, 3, {});
+  served.board->complete({0, 3}, unavailable("the first", {3, "b"}));
+  served.board->complete({0, 3}, aborted("the second", {2, "b"}));
+  served.board->complete({0, 3}, {});
   EXPECT_TRUE(trainer.has_failed(3));
   EXPECT_STREQ(trainer.failure(3).message, "the first");
   trainer.submit(4, all_reduce_request());
   take(2);
-  served.board->complete(0, 4, {});
-  served.board->complete(0, 4, unavailable("too late"));
+  served.board->complete({0, 4}, {});
+  served.board->complete({0, 4}, unavailable("too late"));
   EXPECT_TRUE(trainer.is_done(4));
 }
 
@@ -118,9 +118,9 @@ TEST_F(SessionTest, WhatIsNotUnderWayIsNotEnded) {
   trainer.submit(5, all_reduce_request());
   take(1);
   const board::SlotWord before = trainer.word(5);
-  served.board->complete(0, 5 + kBoardSlots, unavailable("another turn"));
-  served.board->complete(0, 6, unavailable("nobody began it"));
-  served.board->complete(9, 5, unavailable("no such group"));
+  served.board->complete({0, 5 + kBoardSlots}, unavailable("another turn"));
+  served.board->complete({0, 6}, unavailable("nobody began it"));
+  served.board->complete({9, 5}, unavailable("no such group"));
   EXPECT_EQ(trainer.word(5), before);
   EXPECT_EQ(trainer.word(6), board::SlotWord{});
   EXPECT_EQ(trainer.failure(5).code, TUTTI_OK);
@@ -130,7 +130,7 @@ TEST_F(SessionTest, WhatIsNotUnderWayIsNotEnded) {
 TEST_F(SessionTest, LongTextsAreCutAndTerminated) {
   trainer.submit(0, all_reduce_request());
   take(1);
-  served.board->complete(0, 0, unavailable(std::string(5000, 'm'), {0, std::string(500, 'h')}));
+  served.board->complete({0, 0}, unavailable(std::string(5000, 'm'), {0, std::string(500, 'h')}));
   EXPECT_EQ(std::strlen(trainer.failure(0).message), kMessageBytes - 1);
   EXPECT_EQ(std::strlen(trainer.failure(0).culprit_host), kHostBytes - 1);
 }
@@ -148,7 +148,7 @@ TEST_F(SessionTest, SlotsGoRoundManyTimes) {
     trainer.ring();
     take(i + 1);
     for (uint32_t n = i + 1 - kBoardSlots; n <= i; ++n) {
-      served.board->complete(0, n, {});
+      served.board->complete({0, n}, {});
       ASSERT_TRUE(trainer.is_done(n));
     }
   }
@@ -225,7 +225,7 @@ TEST_F(SessionTest, RequestCalledBeforeDeathStillCounts) {
   trainer.hang_up();
   ASSERT_TRUE(turn_until(loop, [&] { return events.ends > 0; }));
   ASSERT_EQ(events.requests.size(), 1u);
-  served.board->complete(0, 0, {});
+  served.board->complete({0, 0}, {});
   EXPECT_TRUE(trainer.is_done(0));
 }
 
@@ -261,7 +261,7 @@ TEST_F(SessionTest, VerdictWakesASleeper) {
     slept = Clock::now() - from;
   });
   EXPECT_TRUE(turn_until(loop, [&] { return thread != 0 && asleep(thread); }));
-  served.board->complete(0, 3, {});
+  served.board->complete({0, 3}, {});
   sleeper.join();
   EXPECT_LT(slept, std::chrono::seconds(55)) << "slept through the verdict";
   EXPECT_FALSE(trainer.word(3).asleep);

@@ -60,7 +60,7 @@ class RecordedEvents : public BoardEvents, public Trainer::Events {
     leaving = is_leaving;
     why = std::move(status);
   }
-  void on_window_filled(uint32_t, uint64_t number) override { filled.push_back(number); }
+  void on_window_filled(const EpochOp& op) override { filled.push_back(op.number); }
   void on_stuck(Status status) override { stuck.push_back(std::move(status)); }
 
   std::vector<Call> requests;

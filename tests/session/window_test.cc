@@ -39,7 +39,7 @@ TEST_F(WindowTest, TheWorkerLearnsWhatWindowsHold) {
   EXPECT_EQ(taken.filled(), 2 * kBoardBlockBytes);
   EXPECT_EQ(events(0).requests[0].filled(), 0u);
   EXPECT_EQ(told_.filled, Numbers{0}) << "once for all ranks";
-  board_->release_window(0, 0, kBoardBlockBytes);
+  board_->release_window({0, 0}, kBoardBlockBytes);
   EXPECT_EQ(slot(0).passed.load(), pack(board::Count{1, 1}));
 }
 
@@ -66,7 +66,7 @@ TEST_F(WindowTest, ARequestOfAnEarlierTurnIsNoWindow) {
   for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
   call(0);
   drain(loop_);
-  board_->complete(0, 0, aborted("for all"));
+  board_->complete({0, 0}, aborted("for all"));
   told_.filled.clear();
   arrive(0, kBoardSlots);
   call(kBoardSlots);

@@ -204,7 +204,7 @@ class FakeJob : public BoardEvents, public Trainer::Events {
   void on_offer(uint32_t rank, OfferedMemory) override {
     board_of(rank).answer_offer(rank, unavailable("the fake job has no GPUs"));
   }
-  void on_window_filled(uint32_t, uint64_t) override {}
+  void on_window_filled(const EpochOp&) override {}
   void on_stuck(Status) override {}
   void on_end(Trainer& trainer, bool leaving, Status) override {
     loop_.post([this, &trainer, leaving] { remove(trainer, leaving); });
@@ -293,7 +293,7 @@ class FakeJob : public BoardEvents, public Trainer::Events {
     if (any.signature.count == kFailingCount)
       status = failed_precondition("ranks disagree", {1, "b"});
     const bool folded =
-        status.ok() && contributions.begin()->second.board->let_ranks_fold(group, number);
+        status.ok() && contributions.begin()->second.board->let_ranks_fold({group, number});
     if (folded) return static_cast<void>(waiting_.erase({group, number}));
     if (status.ok()) compute(contributions);
     answer(group, number, status);
@@ -301,7 +301,7 @@ class FakeJob : public BoardEvents, public Trainer::Events {
 
   void answer(uint32_t group, uint64_t number, const Status& status) {
     for (const auto& [rank, contribution] : waiting_[{group, number}])
-      contribution.board->complete(group, number, status);
+      contribution.board->complete({group, number}, status);
     waiting_.erase({group, number});
   }
 

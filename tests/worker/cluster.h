@@ -73,8 +73,8 @@ class ClusterHost : public LinkRouter::Events, public LocalPhase {
   }
 
   // LocalPhase.
-  void complete(uint32_t group, uint64_t number, const Status& status) override {
-    const auto ended = waiting.extract({group, number});
+  void complete(const EpochOp& op, const Status& status) override {
+    const auto ended = waiting.extract(op);
     if (ended.empty()) return;
     for (const auto& end : ended.mapped()) end->set_value(status);
   }
@@ -89,9 +89,8 @@ class ClusterHost : public LinkRouter::Events, public LocalPhase {
   std::unique_ptr<LinkRouter> link_router;
   std::unique_ptr<Epoch> epoch;
   std::vector<Status> ends;  // Of the epoch.
-  // By group and number: of the calls of the ranks here.
-  std::map<std::pair<uint32_t, uint64_t>, std::vector<std::shared_ptr<std::promise<Status>>>>
-      waiting;
+  // For the calls of the ranks here.
+  std::map<EpochOp, std::vector<std::shared_ptr<std::promise<Status>>>> waiting;
   std::thread thread;
 
  private:
