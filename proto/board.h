@@ -10,13 +10,13 @@
 //
 // An area serves one group. It holds its header, then kBoardSlots slots with one entry for each
 // seat, then one failure for each slot. Every rank numbers its operations on a group 0, 1, 2, ...;
-// operation N of all ranks uses slot N % kBoardSlots, in turn N / kBoardSlots + 1 of that slot. A
-// rank writes its request to its entry, stamps the entry with the number, and counts itself in the
-// slot's word. The last rank to arrive compares the requests. Where they agree, waiting ranks fold
-// the tensors block by block; the rank that finishes the last block ends the operation for all
-// ranks with one change of the word.
+// operation N of all ranks uses slot N % kBoardSlots, in generation N / kBoardSlots + 1 of that
+// slot. A rank writes its request to its entry, stamps the entry with the number, and counts itself
+// in the slot's word. The last rank to arrive compares the requests. Where they agree, waiting
+// ranks fold the tensors block by block; the rank that finishes the last block ends the operation
+// for all ranks with one change of the word.
 //
-//   open ──last arrival, all agree──> folding ──last block──> done ──all settled──> open, next turn
+//   open ──last arrival, all agree──> folding ──last block──> done ──all settled──> open again
 //     │ └────any rank──> called ──worker──┘ │                  │                        ↑
 //     │                    │ └──worker──────┼──────────────────┘                        │
 //     └───────worker───────┴────────────────┴──> failed ────────────────────────────────┘
@@ -175,8 +175,8 @@ struct BoardEntry {
 };
 static_assert(sizeof(BoardEntry) == 128);
 
-// One operation at a time. `turn` is the slot's use that a value belongs to; values of an earlier
-// turn count as 0.
+// One operation at a time. `generation` is the slot's use that a value belongs to; values of an
+// earlier generation count as 0.
 struct BoardSlot {
   alignas(64) std::atomic<uint64_t> word;     // SlotWord of daemon/board/word.h.
   alignas(64) std::atomic<uint64_t> claimed;  // Turn, and the number of blocks claimed so far.
@@ -185,15 +185,15 @@ struct BoardSlot {
   alignas(64) std::atomic<uint64_t> folded;   // Turn, and the number of blocks folded.
   // Turn, and the number of blocks whose results the worker has returned to every window.
   std::atomic<uint64_t> passed;
-  // Staged tensors on one host: element b % kWindowBlocks is the turn and b + 1 once block b is
-  // folded.
+  // Staged tensors on one host: element b % kWindowBlocks is the generation and b + 1 once block b
+  // is folded.
   alignas(64) std::atomic<uint64_t> block_folded[kWindowBlocks];
   // BoardEntry entries[seats] follow.
 };
 static_assert(sizeof(BoardSlot) == 256);
 
 // Why an operation failed. Written before the slot's word becomes `failed`, and valid until the
-// slot's next turn.
+// slot's next generation.
 struct BoardFailure {
   uint64_t number;                // Of the operation.
   int32_t code;                   // tutti_code.

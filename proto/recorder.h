@@ -100,15 +100,15 @@ constexpr uint64_t pack_stamp(uint64_t index, uint32_t checksum) {
   return uint64_t{checksum} << 32 | low_half(index + 1);
 }
 
-// The duration in ns in the upper 48 bits (at most 78 hours), the turn of the record's place, by
-// which the outcome of an earlier operation is known, and the code + 1.
+// The duration in ns in the upper 48 bits (at most 78 hours), the generation of the record's place,
+// by which the outcome of an earlier operation is known, and the code + 1.
 constexpr uint64_t kDurationNsMax = (uint64_t{1} << 48) - 1;
-constexpr uint8_t turn_of_record(uint64_t index) {
+constexpr uint8_t generation_of_record(uint64_t index) {
   return static_cast<uint8_t>(index / kRecordsKept);
 }
 constexpr uint64_t pack_outcome(uint64_t duration_ns, uint64_t index, uint32_t code) {
   const uint64_t duration = duration_ns < kDurationNsMax ? duration_ns : kDurationNsMax;
-  return duration << 16 | uint64_t{turn_of_record(index)} << 8 | (code + 1);
+  return duration << 16 | uint64_t{generation_of_record(index)} << 8 | (code + 1);
 }
 
 // ---- Totals ----

@@ -14,16 +14,16 @@ GroupBoard::GroupBoard(const HostMemory& memory, uint32_t area, std::vector<uint
 
 bool GroupBoard::is_under_way(uint64_t number) const {
   const board::SlotWord word = word_of(number);
-  return word.turn == board::turn_of(number) && !is_over(word.phase);
+  return word.generation == board::generation_of(number) && !is_over(word.phase);
 }
 
 bool GroupBoard::has_result(uint64_t number, uint32_t block) const {
-  const uint32_t turn = board::turn_of(number);
+  const uint32_t generation = board::generation_of(number);
   if (is_local())
     return slot(number).block_folded[block % kWindowBlocks].load(std::memory_order_acquire) ==
-           pack(board::Count{turn, block + 1});
+           pack(board::Count{generation, block + 1});
   const board::Count passed = board::unpack_count(slot(number).passed.load());
-  return passed.turn == turn && block < passed.blocks;
+  return passed.generation == generation && block < passed.blocks;
 }
 
 uint64_t GroupBoard::window_bytes() const {

@@ -55,7 +55,7 @@ class GroupBoard {
   template <template <class> class Procedure, class Context, class... Arguments>
   auto run(uint64_t number, Context context, Arguments... arguments) const {
     board::SlotMemory<Context> memory(view(), group_area_, number, context);
-    Procedure<board::SlotMemory<Context>> procedure(board::turn_of(number), arguments...);
+    Procedure<board::SlotMemory<Context>> procedure(board::generation_of(number), arguments...);
     board::run(procedure, memory);
     if constexpr (requires { procedure.must_wake(); })
       if (procedure.must_wake()) wake_sleepers(number);

@@ -24,7 +24,7 @@ Status result_missing(const Status& usable) noexcept {
 bool OpQueue::settle(PendingOp& op) {
   if (op.has_outcome) return true;
   const board::SlotWord word = board_.word_of(op.number);
-  const bool is_here = word.turn == board::turn_of(op.number);
+  const bool is_here = word.generation == board::generation_of(op.number);
   if (is_here && !is_over(word.phase)) return false;
   const bool is_done = is_here && word.phase == board::Phase::done;
   const auto on_board = is_done ? PendingOp::OnBoard::done : PendingOp::OnBoard::failed;
@@ -51,7 +51,7 @@ void OpQueue::set_settled(PendingOp& op) {
 void OpQueue::advance_settled() {
   for (; settled_ != next_ && ops_[settled_ % kBoardSlots] == nullptr; ++settled_) {
     const board::SlotWord word = board_.word_of(settled_);
-    const bool is_done = word.turn != board::turn_of(settled_) || is_over(word.phase);
+    const bool is_done = word.generation != board::generation_of(settled_) || is_over(word.phase);
     if (detached_[settled_ % kBoardSlots] && !is_done) break;
     detached_.reset(settled_ % kBoardSlots);
   }

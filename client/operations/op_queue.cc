@@ -297,7 +297,8 @@ void OpQueue::make_progress(PendingOp& op) {
 // One turn of waiting without sleep. False: sleep, or poll().
 bool OpQueue::spin_once(PendingOp& op, Backoff& backoff) {
   const board::SlotWord word = board_.word_of(op.number);
-  if (word.turn != board::turn_of(op.number) || is_over(word.phase) || op.has_outcome) return false;
+  if (word.generation != board::generation_of(op.number) || is_over(word.phase) || op.has_outcome)
+    return false;
   if (word.phase == board::Phase::called) return backoff.pause(Backoff::Awaited::worker);
   if (word.phase == board::Phase::open || !fold_blocks(op.number)) return backoff.pause();
   backoff.reset();

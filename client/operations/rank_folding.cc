@@ -11,7 +11,7 @@ void RankFolding::reserve_counts(size_t counts) {
 
 bool RankFolding::fold_blocks(uint64_t number, uint32_t blocks_max) {
   const uint64_t claimed = board_.slot(number).claimed.load(std::memory_order_acquire);
-  if (board::unpack_count(claimed).turn != board::turn_of(number)) return false;
+  if (board::unpack_count(claimed).generation != board::generation_of(number)) return false;
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || is_stopped_) return false;
   uint32_t folded = 0;
@@ -33,7 +33,8 @@ bool RankFolding::fold_claimed(uint64_t number, const board::ClaimBlock<Memory>&
   run_block(matched_.op, claim.block(), kernel_);
   if (matched_.op.any_staged)
     board_.slot(number).block_folded[claim.block() % kWindowBlocks].store(
-        pack(board::Count{board::turn_of(number), claim.block() + 1}), std::memory_order_release);
+        pack(board::Count{board::generation_of(number), claim.block() + 1}),
+        std::memory_order_release);
   board_.run<board::FinishBlock>(number, NoContext(), board_.seat(), claim.blocks());
   return true;
 }

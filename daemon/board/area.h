@@ -154,7 +154,7 @@ class SlotMemory {
     return group_.area.settled(group_.seats[member]).load(std::memory_order_acquire);
   }
   bool load_ranks_decide() const { return group_.area.header().ranks_decide.load() != 0; }
-  void mark() {
+  void set_called() {
     const auto slot = static_cast<uint32_t>(number_ % kBoardSlots);
     group_.area.header().called[slot / 64].fetch_or(uint64_t{1} << slot % 64);
   }

@@ -13,21 +13,21 @@ namespace tutti::board {
 template <class Memory>
 class LayOutBlocks {
  public:
-  LayOutBlocks(uint32_t turn, uint32_t blocks) : turn_(turn), blocks_(blocks) {}
+  LayOutBlocks(uint32_t generation, uint32_t blocks) : generation_(generation), blocks_(blocks) {}
 
   Step step(Memory& memory) {
     switch (state_) {
       case State::blocks:
-        memory.store_blocks(pack(Count{turn_, blocks_}));
+        memory.store_blocks(pack(Count{generation_, blocks_}));
         state_ = State::load;
         return Step::more;
       case State::load:
         folded_ = memory.load_folded();
         state_ = State::reset;
-        return unpack_count(folded_).turn == turn_ ? Step::end : Step::more;
+        return unpack_count(folded_).generation == generation_ ? Step::end : Step::more;
       case State::reset:
         // Where this fails, another has reset it, and blocks may be folded already.
-        memory.exchange_folded(folded_, pack(Count{turn_, 0}));
+        memory.exchange_folded(folded_, pack(Count{generation_, 0}));
         return Step::end;
     }
     return Step::end;
@@ -36,7 +36,7 @@ class LayOutBlocks {
  private:
   enum class State { blocks, load, reset };
 
-  uint32_t turn_;
+  uint32_t generation_;
   uint32_t blocks_;
   State state_ = State::blocks;
   uint64_t folded_ = 0;
@@ -47,20 +47,20 @@ class LayOutBlocks {
 template <class Memory>
 class OpenClaims {
  public:
-  explicit OpenClaims(uint32_t turn) : turn_(turn) {}
+  explicit OpenClaims(uint32_t generation) : generation_(generation) {}
 
   Step step(Memory& memory) {
     if (!loaded_) {
       claimed_ = memory.load_claimed();
       loaded_ = true;
-    } else if (memory.exchange_claimed(claimed_, pack(Count{turn_, 0}))) {
+    } else if (memory.exchange_claimed(claimed_, pack(Count{generation_, 0}))) {
       return Step::end;
     }
-    return is_before(unpack_count(claimed_).turn, turn_) ? Step::more : Step::end;
+    return is_before(unpack_count(claimed_).generation, generation_) ? Step::more : Step::end;
   }
 
  private:
-  uint32_t turn_;
+  uint32_t generation_;
   bool loaded_ = false;
   uint64_t claimed_ = 0;
 };
@@ -69,7 +69,7 @@ class OpenClaims {
 template <class Memory>
 class CallWorker {
  public:
-  explicit CallWorker(uint32_t turn) : turn_(turn) {}
+  explicit CallWorker(uint32_t generation) : generation_(generation) {}
 
   Step step(Memory& memory) {
     switch (state_) {
@@ -78,12 +78,12 @@ class CallWorker {
         return chosen();
       case State::exchange: {
         uint64_t seen = pack(word_);
-        if (memory.exchange_word(seen, pack(called(word_)))) return go(State::mark);
+        if (memory.exchange_word(seen, pack(called(word_)))) return go(State::set_called);
         word_ = unpack(seen);
         return chosen();
       }
-      case State::mark:
-        memory.mark();
+      case State::set_called:
+        memory.set_called();
         return go(State::ring);
       case State::ring:
         memory.ring();
@@ -93,18 +93,18 @@ class CallWorker {
   }
 
  private:
-  enum class State { load, exchange, mark, ring };
+  enum class State { load, exchange, set_called, ring };
   Step go(State at) {
     state_ = at;
     return Step::more;
   }
   // Rings as well where another rank called the worker: that rank may have stopped before it rang.
   Step chosen() {
-    if (word_.turn != turn_ || is_over(word_.phase)) return Step::end;
-    return go(word_.phase == Phase::open ? State::exchange : State::mark);
+    if (word_.generation != generation_ || is_over(word_.phase)) return Step::end;
+    return go(word_.phase == Phase::open ? State::exchange : State::set_called);
   }
 
-  uint32_t turn_;
+  uint32_t generation_;
   State state_ = State::load;
   SlotWord word_;
 };
@@ -124,7 +124,7 @@ class Arrive {
   };
 
   explicit Arrive(const Participant& self)
-      : self_(self), opening_(self.turn()), call_(self.turn()) {}
+      : self_(self), opening_(self.generation()), call_(self.generation()) {}
   Result result() const { return result_; }
   // For not_free: the first member that has not settled the slot's last operation.
   uint32_t unsettled() const { return member_; }
@@ -203,10 +203,10 @@ class Arrive {
 
   Step load_slot(Memory& memory) {
     word_ = unpack(memory.load_word());
-    if (word_.turn == self_.turn())
+    if (word_.generation == self_.generation())
       return word_.phase == Phase::failed ? end(Result::over) : go(State::write);
-    if (word_.turn + 1 != self_.turn()) return end(Result::broken);
-    if (word_.turn == 0) return go(State::reopen);
+    if (word_.generation + 1 != self_.generation()) return end(Result::broken);
+    if (word_.generation == 0) return go(State::reopen);
     if (!is_over(word_.phase)) return end(Result::not_free);
     member_ = 0;
     return go(memory.all_settled(self_.number - self_.slots) ? State::reopen
@@ -220,13 +220,13 @@ class Arrive {
 
   Step reopen(Memory& memory) {
     uint64_t seen = pack(word_);
-    memory.exchange_word(seen, pack(reopened(self_.turn())));
+    memory.exchange_word(seen, pack(reopened(self_.generation())));
     return go(State::load_slot);
   }
 
   // Continues with the word that was read last.
   Step entered() {
-    if (word_.turn != self_.turn()) return end(Result::broken);
+    if (word_.generation != self_.generation()) return end(Result::broken);
     if (word_.phase == Phase::failed) return end(Result::over);
     if (!may_arrive(word_.phase)) return end(Result::arrived);  // The worker has counted this rank.
     decision_ = {word_.phase, 0, false};
@@ -239,7 +239,7 @@ class Arrive {
   Step decide(Memory& memory) {
     decision_ = memory.load_ranks_decide() ? memory.decide() : Decision{};
     if (decision_.next != Phase::folding) return go(State::count);
-    layout_ = LayOutBlocks<Memory>(self_.turn(), decision_.blocks);
+    layout_ = LayOutBlocks<Memory>(self_.generation(), decision_.blocks);
     return go(State::hold);
   }
 

@@ -10,7 +10,7 @@ namespace tutti::board {
 template <class Memory>
 class ClaimBlock {
  public:
-  ClaimBlock(uint32_t turn, uint32_t seat) : turn_(turn), seat_(seat) {}
+  ClaimBlock(uint32_t generation, uint32_t seat) : generation_(generation), seat_(seat) {}
   bool claimed() const { return claimed_; }
   uint32_t block() const { return seen_.blocks; }
   uint32_t blocks() const { return total_; }
@@ -19,12 +19,12 @@ class ClaimBlock {
     switch (state_) {
       case State::claimed:
         seen_ = unpack_count(memory.load_claimed());
-        if (seen_.turn != turn_ || seen_.blocks >= kBlocksMax) return Step::end;
+        if (seen_.generation != generation_ || seen_.blocks >= kBlocksMax) return Step::end;
         return go(State::blocks);
       case State::blocks: {
         const Count all = unpack_count(memory.load_blocks());
         total_ = all.blocks;
-        if (all.turn != turn_ || seen_.blocks >= total_) return Step::end;
+        if (all.generation != generation_ || seen_.blocks >= total_) return Step::end;
         return go(State::ready);
       }
       case State::ready:
@@ -35,7 +35,7 @@ class ClaimBlock {
         return go(State::exchange);
       case State::exchange: {
         uint64_t seen = pack(seen_);
-        claimed_ = memory.exchange_claimed(seen, pack(Count{turn_, seen_.blocks + 1}));
+        claimed_ = memory.exchange_claimed(seen, pack(Count{generation_, seen_.blocks + 1}));
         return claimed_ ? Step::end : go(State::release);
       }
       case State::release:
@@ -52,7 +52,7 @@ class ClaimBlock {
     return Step::more;
   }
 
-  uint32_t turn_;
+  uint32_t generation_;
   uint32_t seat_;
   State state_ = State::claimed;
   Count seen_;
@@ -65,7 +65,7 @@ class ClaimBlock {
 template <class Memory>
 class CompleteOp {
  public:
-  explicit CompleteOp(uint32_t turn) : turn_(turn) {}
+  explicit CompleteOp(uint32_t generation) : generation_(generation) {}
   // The operation is over, whether this call ended it or an earlier one.
   bool completed() const { return completed_; }
   bool must_wake() const { return must_wake_; }
@@ -74,7 +74,7 @@ class CompleteOp {
     switch (state_) {
       case State::folded: {
         folded_ = unpack_count(memory.load_folded());
-        if (folded_.turn != turn_) return Step::end;
+        if (folded_.generation != generation_) return Step::end;
         state_ = State::blocks;
         return Step::more;
       }
@@ -103,11 +103,11 @@ class CompleteOp {
  private:
   enum class State { folded, blocks, word, exchange };
   bool is_open() {
-    completed_ = word_.turn != turn_ || is_over(word_.phase);
-    return word_.turn == turn_ && word_.phase == Phase::folding;
+    completed_ = word_.generation != generation_ || is_over(word_.phase);
+    return word_.generation == generation_ && word_.phase == Phase::folding;
   }
 
-  uint32_t turn_;
+  uint32_t generation_;
   State state_ = State::folded;
   Count folded_;
   SlotWord word_;
@@ -119,8 +119,8 @@ class CompleteOp {
 template <class Memory>
 class FinishBlock {
  public:
-  FinishBlock(uint32_t turn, uint32_t seat, uint32_t blocks)
-      : turn_(turn), seat_(seat), blocks_(blocks), completion_(turn) {}
+  FinishBlock(uint32_t generation, uint32_t seat, uint32_t blocks)
+      : generation_(generation), seat_(seat), blocks_(blocks), completion_(generation) {}
   bool completed() const { return completion_.completed(); }
   bool must_wake() const { return completion_.must_wake(); }
 
@@ -128,15 +128,16 @@ class FinishBlock {
     switch (state_) {
       case State::load:
         folded_ = unpack_count(memory.load_folded());
-        state_ = folded_.turn == turn_ ? State::count
-                                       : State::release;  // Else the worker ended the operation.
+        state_ = folded_.generation == generation_
+                     ? State::count
+                     : State::release;  // Else the worker ended the operation.
         return Step::more;
       case State::count: {
         uint64_t seen = pack(folded_);
-        const Count next{turn_, folded_.blocks + 1};
+        const Count next{generation_, folded_.blocks + 1};
         if (memory.exchange_folded(seen, pack(next)))
           state_ = next.blocks == blocks_ ? State::complete : State::release;
-        else if (folded_ = unpack_count(seen); folded_.turn != turn_)
+        else if (folded_ = unpack_count(seen); folded_.generation != generation_)
           state_ = State::release;
         return Step::more;
       }
@@ -152,7 +153,7 @@ class FinishBlock {
 
  private:
   enum class State { load, count, complete, release };
-  uint32_t turn_;
+  uint32_t generation_;
   uint32_t seat_;
   uint32_t blocks_;
   State state_ = State::load;

@@ -12,8 +12,8 @@ namespace tutti::board {
 template <class Memory>
 class FillWindow {
  public:
-  FillWindow(uint32_t turn, uint32_t seat, uint32_t blocks, bool tells)
-      : turn_(turn), seat_(seat), blocks_(blocks), tells_(tells), call_(turn) {}
+  FillWindow(uint32_t generation, uint32_t seat, uint32_t blocks, bool tells)
+      : generation_(generation), seat_(seat), blocks_(blocks), tells_(tells), call_(generation) {}
 
   Step step(Memory& memory) {
     switch (state_) {
@@ -24,7 +24,8 @@ class FillWindow {
       case State::load: {
         const SlotWord word = unpack(memory.load_word());
         state_ = State::call;
-        return word.turn == turn_ && word.phase == Phase::called ? Step::more : Step::end;
+        return word.generation == generation_ && word.phase == Phase::called ? Step::more
+                                                                             : Step::end;
       }
       case State::call:
         return call_.step(memory);
@@ -35,7 +36,7 @@ class FillWindow {
  private:
   enum class State { store, load, call };
 
-  uint32_t turn_;
+  uint32_t generation_;
   uint32_t seat_;
   uint32_t blocks_;
   bool tells_;
@@ -49,13 +50,13 @@ class FillWindow {
 template <class Memory>
 class ReleaseWindow {
  public:
-  ReleaseWindow(uint32_t turn, uint32_t blocks) : turn_(turn), blocks_(blocks) {}
+  ReleaseWindow(uint32_t generation, uint32_t blocks) : generation_(generation), blocks_(blocks) {}
   bool must_wake() const { return must_wake_; }
 
   Step step(Memory& memory) {
     switch (state_) {
       case State::store:
-        memory.store_passed(pack(Count{turn_, blocks_}));
+        memory.store_passed(pack(Count{generation_, blocks_}));
         state_ = State::load;
         return Step::more;
       case State::load:
@@ -78,9 +79,11 @@ class ReleaseWindow {
 
  private:
   enum class State { store, load, exchange };
-  bool sleeps() const { return word_.turn == turn_ && !is_over(word_.phase) && word_.asleep; }
+  bool sleeps() const {
+    return word_.generation == generation_ && !is_over(word_.phase) && word_.asleep;
+  }
 
-  uint32_t turn_;
+  uint32_t generation_;
   uint32_t blocks_;
   State state_ = State::store;
   SlotWord word_;
@@ -92,7 +95,7 @@ class ReleaseWindow {
 template <class Memory>
 class PrepareSleep {
  public:
-  PrepareSleep(uint32_t turn, uint32_t taken) : turn_(turn), taken_(taken) {}
+  PrepareSleep(uint32_t generation, uint32_t taken) : generation_(generation), taken_(taken) {}
   // Whether the rank may sleep, while the word is word().
   bool may_sleep() const { return may_sleep_; }
   uint64_t word() const { return pack(word_); }
@@ -102,7 +105,7 @@ class PrepareSleep {
       case State::load:
         word_ = unpack(memory.load_word());
         state_ = State::exchange;
-        return word_.turn != turn_ || is_over(word_.phase) ? Step::end : Step::more;
+        return word_.generation != generation_ || is_over(word_.phase) ? Step::end : Step::more;
       case State::exchange: {
         uint64_t seen = pack(word_);
         word_ = with_sleeper(word_);
@@ -112,7 +115,7 @@ class PrepareSleep {
       }
       case State::passed: {
         const Count passed = unpack_count(memory.load_passed());
-        may_sleep_ = passed.turn != turn_ || passed.blocks <= taken_;
+        may_sleep_ = passed.generation != generation_ || passed.blocks <= taken_;
         return Step::end;
       }
     }
@@ -122,7 +125,7 @@ class PrepareSleep {
  private:
   enum class State { load, exchange, passed };
 
-  uint32_t turn_;
+  uint32_t generation_;
   uint32_t taken_;
   State state_ = State::load;
   SlotWord word_;

@@ -10,12 +10,12 @@ namespace tutti::board {
 template <class Memory>
 class ResumeFolding {
  public:
-  ResumeFolding(uint32_t turn, uint32_t members, const Decision& decision)
-      : turn_(turn),
+  ResumeFolding(uint32_t generation, uint32_t members, const Decision& decision)
+      : generation_(generation),
         members_(members),
         decision_(decision),
-        layout_(turn, decision.blocks),
-        opening_(turn) {}
+        layout_(generation, decision.blocks),
+        opening_(generation) {}
   bool resumed() const { return resumed_; }
   bool must_wake() const { return must_wake_; }
 
@@ -49,9 +49,11 @@ class ResumeFolding {
 
  private:
   enum class State { lay_out, load, exchange, open_claims };
-  bool may_resume() const { return word_.turn == turn_ && word_.phase == Phase::called; }
+  bool may_resume() const {
+    return word_.generation == generation_ && word_.phase == Phase::called;
+  }
 
-  uint32_t turn_;
+  uint32_t generation_;
   uint32_t members_;
   Decision decision_;
   LayOutBlocks<Memory> layout_;
@@ -67,7 +69,7 @@ class ResumeFolding {
 template <class Memory>
 class EndOp {
  public:
-  EndOp(uint32_t turn, Phase verdict) : turn_(turn), verdict_(verdict) {}
+  EndOp(uint32_t generation, Phase verdict) : generation_(generation), verdict_(verdict) {}
   // False: the operation was over before.
   bool ended() const { return ended_; }
   bool must_wake() const { return must_wake_; }
@@ -87,9 +89,9 @@ class EndOp {
   }
 
  private:
-  bool is_under_way() const { return word_.turn == turn_ && !is_over(word_.phase); }
+  bool is_under_way() const { return word_.generation == generation_ && !is_over(word_.phase); }
 
-  uint32_t turn_;
+  uint32_t generation_;
   Phase verdict_;
   SlotWord word_;
   bool loaded_ = false;
@@ -102,20 +104,20 @@ class EndOp {
 template <class Memory>
 class StopClaims {
  public:
-  explicit StopClaims(uint32_t turn) : turn_(turn) {}
+  explicit StopClaims(uint32_t generation) : generation_(generation) {}
 
   Step step(Memory& memory) {
     if (!loaded_) {
       claimed_ = memory.load_claimed();
       loaded_ = true;
-    } else if (memory.exchange_claimed(claimed_, pack(Count{turn_, kNoMoreBlocks}))) {
+    } else if (memory.exchange_claimed(claimed_, pack(Count{generation_, kNoMoreBlocks}))) {
       return Step::end;
     }
-    return is_before(turn_, unpack_count(claimed_).turn) ? Step::end : Step::more;
+    return is_before(generation_, unpack_count(claimed_).generation) ? Step::end : Step::more;
   }
 
  private:
-  uint32_t turn_;
+  uint32_t generation_;
   bool loaded_ = false;
   uint64_t claimed_ = 0;
 };

@@ -16,7 +16,7 @@ enum class Phase : uint32_t {
 };
 
 struct SlotWord {
-  uint32_t turn = 0;
+  uint32_t generation = 0;
   Phase phase = Phase::open;
   bool asleep = false;  // A rank sleeps on the low half; the end of the phase must wake all.
   uint32_t arrived = 0;
@@ -27,7 +27,7 @@ struct SlotWord {
 };
 
 constexpr uint64_t pack(const SlotWord& word) {
-  return uint64_t{word.turn} << 32 | uint64_t{word.wakes & 0x7f} << 25 |
+  return uint64_t{word.generation} << 32 | uint64_t{word.wakes & 0x7f} << 25 |
          uint64_t{word.asleep} << 24 | uint64_t{static_cast<uint32_t>(word.phase) & 0xff} << 16 |
          (word.arrived & 0xffff);
 }
@@ -39,23 +39,25 @@ constexpr SlotWord unpack(uint64_t bits) {
 constexpr bool is_over(Phase phase) { return phase == Phase::done || phase == Phase::failed; }
 constexpr bool may_arrive(Phase phase) { return phase == Phase::open || phase == Phase::called; }
 
-// A count of blocks that belongs to one turn.
+// A count of blocks that belongs to one generation.
 struct Count {
-  uint32_t turn = 0;
+  uint32_t generation = 0;
   uint32_t blocks = 0;
   bool operator==(const Count&) const = default;
 };
 inline constexpr uint32_t kNoMoreBlocks = 0x7fffffff;  // Claimed: no more claims.
 inline constexpr uint32_t kBlocksMax = kNoMoreBlocks - 1;
-constexpr uint64_t pack(const Count& count) { return uint64_t{count.turn} << 32 | count.blocks; }
+constexpr uint64_t pack(const Count& count) {
+  return uint64_t{count.generation} << 32 | count.blocks;
+}
 constexpr Count unpack_count(uint64_t bits) {
   return {static_cast<uint32_t>(bits >> 32), static_cast<uint32_t>(bits)};
 }
 
 // ---- The changes of a word ----
 
-// A slot's next turn; all members must have settled the one before.
-constexpr SlotWord reopened(uint32_t turn) { return {turn, Phase::open, false, 0}; }
+// A slot's next generation; all members must have settled the one before.
+constexpr SlotWord reopened(uint32_t generation) { return {generation, Phase::open, false, 0}; }
 // Another member has arrived; the last one decides the next phase.
 constexpr SlotWord with_arrival(SlotWord word, Phase next) {
   ++word.arrived;
@@ -92,20 +94,20 @@ struct Decision {
   bool alone = false;  // The last member to arrive folds all blocks by itself.
 };
 
-// A slot serves operation N in turn N / slots + 1. Fresh memory is zero: in every slot turn 0 is
-// over and settled, and has no blocks.
-constexpr uint32_t turn_of(uint64_t number, uint32_t slots = kBoardSlots) {
+// A slot serves operation N in generation N / slots + 1. Fresh memory is zero: in every slot
+// generation 0 is over and settled, and has no blocks.
+constexpr uint32_t generation_of(uint64_t number, uint32_t slots = kBoardSlots) {
   return static_cast<uint32_t>(number / slots + 1);
 }
-// Operations of one group: from this number on, turns would wrap. At a million operations a second
-// that takes twelve days.
+// Operations of one group: from this number on, generations would wrap. At a million operations a
+// second that takes twelve days.
 inline constexpr uint64_t kNumbersMax = uint64_t{UINT32_MAX} * kBoardSlots;
-constexpr bool is_before(uint32_t turn, uint32_t other) {
-  return static_cast<int32_t>(turn - other) < 0;
+constexpr bool is_before(uint32_t generation, uint32_t other) {
+  return static_cast<int32_t>(generation - other) < 0;
 }
-// The operation that a slot serves in a turn; not for turn 0.
-constexpr uint64_t number_of(uint32_t turn, uint32_t slot, uint32_t slots = kBoardSlots) {
-  return uint64_t{turn - 1} * slots + slot;
+// The operation that a slot serves in a generation; not for generation 0.
+constexpr uint64_t number_of(uint32_t generation, uint32_t slot, uint32_t slots = kBoardSlots) {
+  return uint64_t{generation - 1} * slots + slot;
 }
 
 // One member of an operation.
@@ -115,7 +117,7 @@ struct Participant {
   uint32_t seat = 0;
   uint32_t members = 0;
 
-  uint32_t turn() const { return turn_of(number, slots); }
+  uint32_t generation() const { return generation_of(number, slots); }
 };
 
 enum class Step { more, end };

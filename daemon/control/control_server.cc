@@ -64,7 +64,7 @@ class GrpcControlServer final : public ControlServer {
         admin_(calls_, credentials_, tls_) {}
 
   ~GrpcControlServer() override {
-    coordinator_.mute();
+    coordinator_.stop_sending();
     if (server_ != nullptr) {
       server_->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
       server_->Wait();

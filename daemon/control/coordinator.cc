@@ -147,7 +147,7 @@ void Coordinator::detach(Membership::Worker worker) {
 
 void Coordinator::expire() {
   const std::lock_guard lock(mutex_);
-  if (store_ == nullptr || muted_) return;
+  if (store_ == nullptr || has_stopped_sending_) return;
   apply_locked(membership_.expire(Clock::now(), store_->obstacle()));
 }
 
@@ -156,9 +156,9 @@ TimePoint Coordinator::next_deadline() const {
   return store_ != nullptr ? membership_.next_deadline() : TimePoint::max();
 }
 
-void Coordinator::mute() {
+void Coordinator::stop_sending() {
   const std::lock_guard lock(mutex_);
-  muted_ = true;
+  has_stopped_sending_ = true;
 }
 
 Status Coordinator::set_strategy(const std::string& job, const std::string& text,
@@ -172,7 +172,7 @@ Status Coordinator::set_strategy(const std::string& job, const std::string& text
 }
 
 void Coordinator::apply_locked(const Effects& effects) {
-  if (muted_) return;
+  if (has_stopped_sending_) return;
   std::vector<v1::JobState> states;
   for (const auto& [key, state] : effects.save) states.push_back(state);
   const bool are_saved = !states.empty() && store_->save(states);

@@ -61,8 +61,8 @@ class Coordinator {
 
   void expire();
   TimePoint next_deadline() const;
-  // Stops sending, so that workers detached at shutdown are not reported as dead.
-  void mute();
+  // From now on no worker is sent anything: those detached at shutdown are not dead.
+  void stop_sending();
 
   // INVALID_ARGUMENT: not a strategy. NOT_FOUND: no rank is in the job, or it is not `owner`'s,
   // unless that is null.
@@ -106,7 +106,7 @@ class Coordinator {
   StateStore* store_ = nullptr;  // Null: it does not lead.
   std::string leader_;
   std::string why_none_;
-  bool muted_ = false;
+  bool has_stopped_sending_ = false;
 };
 
 }  // namespace tutti

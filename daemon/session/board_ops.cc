@@ -82,7 +82,7 @@ std::optional<BoardOp> BoardOps::find(const EpochOp& op) const {
 
 BoardOp BoardOps::read(HostGroup& group, uint32_t slot) const {
   const board::SlotWord word = board::unpack(group.shared.area.slot(slot).word.load());
-  return {&group, board::number_of(word.turn, slot), word};
+  return {&group, board::number_of(word.generation, slot), word};
 }
 
 bool BoardOps::is_staged(const BoardOp& op, uint32_t seat) const {
@@ -93,7 +93,8 @@ bool BoardOps::is_staged(const BoardOp& op, uint32_t seat) const {
 
 bool BoardOps::is_folded(const BoardOp& op) const {
   const board::Count folded = board::unpack_count(op.slot().folded.load());
-  return folded.turn == op.turn() && folded == board::unpack_count(op.slot().blocks.load());
+  return folded.generation == op.generation() &&
+         folded == board::unpack_count(op.slot().blocks.load());
 }
 
 bool BoardOps::match(const BoardOp& op, board::MatchedOp& matched) const {

@@ -52,7 +52,7 @@ struct BoardOp {
   board::SlotWord word;
 
   EpochOp id() const { return {group->number, number}; }
-  uint32_t turn() const { return word.turn; }
+  uint32_t generation() const { return word.generation; }
   uint32_t slot_index() const { return static_cast<uint32_t>(number % kBoardSlots); }
   BoardSlot& slot() const { return group->shared.area.slot_of(number); }
   BoardEntry& entry(uint32_t seat) const { return group->shared.area.entry(number, seat); }
@@ -119,14 +119,14 @@ class BoardOps {
   // was over, which leaves its verdict as it is.
   bool end(const BoardOp& op, const Status& status) const;
 
-  // Runs Procedure(op.turn(), args...) on the operation's slot, wakes the slot's sleepers where the
-  // procedure says so, and returns it. It is left unfinished after kStepsMax steps: another process
-  // may change the word all the time.
+  // Runs Procedure(op.generation(), args...) on the operation's slot, wakes the slot's sleepers
+  // where the procedure says so, and returns it. It is left unfinished after kStepsMax steps:
+  // another process may change the word all the time.
   template <template <class> class Procedure, class... Args>
   auto run(const BoardOp& op, const Args&... args) const {
     WorkerContext context;
     Memory memory(view_, op.group->shared, op.number, context);
-    Procedure<Memory> procedure(op.turn(), args...);
+    Procedure<Memory> procedure(op.generation(), args...);
     for (int step = 0; step < kStepsMax && procedure.step(memory) == board::Step::more; ++step) {
     }
     if constexpr (requires { procedure.must_wake(); })

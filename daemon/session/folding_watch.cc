@@ -121,7 +121,7 @@ void FoldingWatch::on_overdue(const BoardOp& op, uint32_t timeout_ms) {
           " ms: " + ops_.describe(*culprit) + " has not folded its part",
       ops_.culprit(*culprit));
   ops_.run<board::StopClaims>(op);
-  std::erase_if(overdue_, [&](const Overdue& earlier) {  // Its slot has a later turn.
+  std::erase_if(overdue_, [&](const Overdue& earlier) {  // Its slot has a later generation.
     return earlier.op.group == op.group && earlier.op.slot_index() == op.slot_index();
   });
   overdue_.push_back({op, *culprit, why, Clock::now() + kGrace});

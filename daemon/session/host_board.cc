@@ -330,7 +330,7 @@ void HostBoard::call_begun(HostGroup& group) {
   for (uint32_t slot = 0; slot < kBoardSlots; ++slot) {
     const BoardOp op = ops_.read(group, slot);
     const bool begun = op.word.phase == board::Phase::open && op.word.arrived != 0;
-    if (op.turn() != 0 && (begun || op.word.phase == board::Phase::called))
+    if (op.generation() != 0 && (begun || op.word.phase == board::Phase::called))
       ops_.run<board::CallWorker>(op);
   }
   poll_soon();

@@ -159,8 +159,9 @@ class Reader {
 
   static std::optional<Operation::Outcome> outcome_of(uint64_t index, uint64_t outcome) {
     const auto code = static_cast<uint32_t>(outcome & 0xff);
-    const auto turn = static_cast<uint8_t>(outcome >> 8);
-    if (code == 0 || code > kCodes || turn != turn_of_record(index)) return std::nullopt;
+    const auto generation = static_cast<uint8_t>(outcome >> 8);
+    if (code == 0 || code > kCodes || generation != generation_of_record(index))
+      return std::nullopt;
     return Operation::Outcome{outcome >> 16, static_cast<Code>(code - 1)};
   }
 

@@ -93,7 +93,7 @@ class Actors {
   // Steps of the worker.
   void step();
   void rest();
-  void take_marks();
+  void take_called();
   void divert();
   void look();
   void judge();
@@ -107,7 +107,7 @@ class Actors {
   void write_failure();
   void ended();
   void drop();
-  uint32_t turn() const { return turn_of(worker_.number); }
+  uint32_t generation() const { return generation_of(worker_.number); }
   bool decides_all() const { return worker_.gone != 0 || shared_.epoch_over; }
 
   Context& context_;
@@ -174,7 +174,7 @@ inline void Actors::take(const Action& action) {
     case Kind::step:
       return action.actor == kWorker ? step() : step(rank);
     case Kind::call:
-      return begin<CallWorker<Memory>>(rank, RankAt::call, turn_of(rank.waits));
+      return begin<CallWorker<Memory>>(rank, RankAt::call, generation_of(rank.waits));
     case Kind::sleep:
       ++context_.touches;
       shared_.word[slot_of(rank)] = pack(with_sleeper(unpack(shared_.word[slot_of(rank)])));
@@ -206,7 +206,7 @@ inline uint32_t Actors::needed(const Setup& setup, const State& state) {
   for (uint32_t number = 0; number < setup.ops; ++number) {
     const uint32_t slot = number % kSlots;
     const bool folded =
-        unpack_count(state.shared.folded[slot]) == Count{turn_of(number), setup.blocks};
+        unpack_count(state.shared.folded[slot]) == Count{generation_of(number), setup.blocks};
     for (uint32_t rank = 0; rank < setup.ranks; ++rank) {
       const bool came = state.shared.arrived[slot][rank] > number;
       const bool holds = state.shared.holding[slot][rank] != 0 && !folded;

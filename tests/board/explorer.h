@@ -236,11 +236,12 @@ inline std::string describe_words(const Shared& shared) {
     const SlotWord word = unpack(shared.word[slot]);
     const Count claimed = unpack_count(shared.claimed[slot]);
     const Count folded = unpack_count(shared.folded[slot]);
-    text +=
-        " | turn " + std::to_string(word.turn) + " " + kPhases[static_cast<uint32_t>(word.phase)] +
-        " " + std::to_string(word.arrived) + ", claimed " + std::to_string(claimed.turn) + ":" +
-        (claimed.blocks == kNoMoreBlocks ? "stop" : std::to_string(claimed.blocks)) + ", folded " +
-        std::to_string(folded.turn) + ":" + std::to_string(folded.blocks) + ", holding";
+    text += " | generation " + std::to_string(word.generation) + " " +
+            kPhases[static_cast<uint32_t>(word.phase)] + " " + std::to_string(word.arrived) +
+            ", claimed " + std::to_string(claimed.generation) + ":" +
+            (claimed.blocks == kNoMoreBlocks ? "stop" : std::to_string(claimed.blocks)) +
+            ", folded " + std::to_string(folded.generation) + ":" + std::to_string(folded.blocks) +
+            ", holding";
     for (uint32_t holding : shared.holding[slot]) text += " " + std::to_string(holding);
   }
   return text;

@@ -84,7 +84,7 @@ const Mutant kMutants[] = {
     {"CountsByStore", Fault::counts_by_store, kHang, {.ops = 1, .blocks = 2, .impatient = 0}},
     {"CountsResetTwice", Fault::counts_reset_twice, kHang, kDying},
     {"CountsWithoutTurns",
-     Fault::counts_without_turns,
+     Fault::counts_without_generations,
      "OK before all blocks were folded",
      {.ops = 3, .alone = true, .impatient = 0}},
     {"ClaimsOpenEarly", Fault::claims_open_early, "a block is folded twice", kDying},

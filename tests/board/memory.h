@@ -53,7 +53,7 @@ class Memory {
   bool all_settled(uint64_t) const { return setup_.fault == Fault::settled_is_not_asked; }
   uint64_t load_settled(uint32_t member) { return touch(shared_.settled[member]); }
   bool load_ranks_decide();
-  void mark() {
+  void set_called() {
     ++context_.touches;
     shared_.marked |= static_cast<uint8_t>(1U << slot_);
   }
@@ -77,7 +77,7 @@ class Memory {
   }
   template <class T>
   T& own(T& at) {
-    check_turn();
+    check_generation();
     return touch(at);
   }
   bool exchange(uint64_t& at, uint64_t& seen, uint64_t next) {
@@ -86,8 +86,8 @@ class Memory {
     seen = same ? seen : at;
     return same;
   }
-  void check_turn() {
-    context_.require(unpack(shared_.word[slot_]).turn == turn_of(number_),
+  void check_generation() {
+    context_.require(unpack(shared_.word[slot_]).generation == generation_of(number_),
                      "somebody writes to another operation's slot");
   }
   bool has_fault(Fault fault, bool applies) const { return applies && setup_.fault == fault; }
@@ -97,11 +97,11 @@ class Memory {
     return context_.state.ranks[actor_].at == RankAt::arrive;
   }
   uint64_t as_read(uint64_t bits) const {
-    const bool any = setup_.fault == Fault::counts_without_turns;
-    return any ? pack(Count{turn_of(number_), unpack_count(bits).blocks}) : bits;
+    const bool any = setup_.fault == Fault::counts_without_generations;
+    return any ? pack(Count{generation_of(number_), unpack_count(bits).blocks}) : bits;
   }
   static bool is_arrival(const SlotWord& before, const SlotWord& after) {
-    return before.turn == after.turn && before.arrived + 1 == after.arrived;
+    return before.generation == after.generation && before.arrived + 1 == after.arrived;
   }
   void check_change(const SlotWord& before, const SlotWord& after);
   void check_done();
@@ -121,12 +121,12 @@ inline uint64_t Memory::load_claimed() {
 
 inline bool Memory::exchange_claimed(uint64_t& seen, uint64_t next) {
   const bool stops = unpack_count(next).blocks == kNoMoreBlocks;
-  const bool older = unpack_count(seen).turn != turn_of(number_);
+  const bool older = unpack_count(seen).generation != generation_of(number_);
   if (has_fault(Fault::stop_leaves_unopened, stops && older)) return true;
   if (has_fault(Fault::claims_open_over_a_stop, prepares()) ||
       has_fault(Fault::claims_by_store, !prepares() && !stops))
     seen = shared_.claimed[slot_];
-  if (!stops) check_turn();  // A late stop of an older turn is harmless.
+  if (!stops) check_generation();  // A late stop of an older generation is harmless.
   return exchange(shared_.claimed[slot_], seen, next);
 }
 
@@ -140,7 +140,7 @@ inline bool Memory::exchange_folded(uint64_t& seen, uint64_t next) {
       has_fault(Fault::counts_by_store, !prepares()))
     seen = shared_.folded[slot_];
   if (has_fault(Fault::claims_open_early, prepares())) shared_.claimed[slot_] = next;
-  check_turn();
+  check_generation();
   return exchange(shared_.folded[slot_], seen, next);
 }
 
@@ -177,12 +177,13 @@ inline void Memory::check_fold(uint32_t block, bool begins) {
 }
 
 inline void Memory::check_change(const SlotWord& before, const SlotWord& after) {
-  const uint32_t turn = turn_of(number_);
-  context_.require(after.turn == turn && (before.turn == turn || before.turn + 1 == turn),
+  const uint32_t generation = generation_of(number_);
+  context_.require(after.generation == generation &&
+                       (before.generation == generation || before.generation + 1 == generation),
                    "somebody changes another operation's word");
-  context_.require(before.turn != turn || !is_over(before.phase), "a verdict changes");
+  context_.require(before.generation != generation || !is_over(before.phase), "a verdict changes");
   context_.require(after.arrived <= setup_.ranks, "somebody is counted twice");
-  if (before.turn != turn && before.turn != 0)
+  if (before.generation != generation && before.generation != 0)
     for (uint32_t rank = 0; rank < setup_.ranks; ++rank)
       context_.require(shared_.settled[rank] > number_ - kSlots,
                        "a slot is opened again before all have settled");

@@ -143,7 +143,7 @@ struct State {
 };
 static_assert(std::is_trivially_copyable_v<State>);
 
-inline uint32_t turn_of(uint32_t number) { return board::turn_of(number, kSlots); }
+inline uint32_t generation_of(uint32_t number) { return board::generation_of(number, kSlots); }
 inline constexpr bool has(uint32_t bits, uint32_t bit) { return (bits >> bit & 1) != 0; }
 
 // One step of one actor: the state that it changes, and its first violation.

@@ -17,7 +17,7 @@ namespace tutti::board::passing {
 
 using model::Running;
 
-inline constexpr uint32_t kTurn = 1;
+inline constexpr uint32_t kGeneration = 1;
 inline constexpr uint8_t kResult = 0x80;
 inline constexpr uint32_t kRanksMax = 2;
 inline constexpr uint32_t kPlaces = 3;
@@ -75,9 +75,10 @@ struct Memory {
   void store_ready(uint32_t seat, uint32_t blocks) const { shared.ready[seat] = blocks; }
   void store_passed(uint64_t value) const { shared.passed = value; }
   uint64_t load_passed() const {
-    return fault == Fault::sleeps_without_reading_passed ? pack(Count{kTurn, 0}) : shared.passed;
+    return fault == Fault::sleeps_without_reading_passed ? pack(Count{kGeneration, 0})
+                                                         : shared.passed;
   }
-  void mark() const {}
+  void set_called() const {}
   void ring() const { shared.rung = true; }
 };
 
@@ -121,7 +122,7 @@ class Actors {
 
   static void begin(State& state) {
     std::memset(static_cast<void*>(&state), 0, sizeof state);
-    state.shared.word = pack(SlotWord{kTurn, Phase::open, false, 1});
+    state.shared.word = pack(SlotWord{kGeneration, Phase::open, false, 1});
   }
 
   // False: it can take no step.
@@ -238,7 +239,7 @@ inline void Actors::fill(uint32_t seat) {
   const bool blind = injects(Fault::reads_the_word_too_early);
   const bool tells = !blind && !injects(Fault::fills_without_calling);
   rank.at = RankAt::fill;
-  rank.running.begin<FillWindow<Memory>>(kTurn, seat, uint32_t{rank.fed}, tells);
+  rank.running.begin<FillWindow<Memory>>(kGeneration, seat, uint32_t{rank.fed}, tells);
   if (blind) shared_.rung |= unpack(shared_.word).phase == Phase::called;
 }
 
@@ -250,7 +251,7 @@ inline void Actors::take_some(uint32_t seat) {
   }
   if (rank.any) return go(rank, RankAt::look);
   rank.at = RankAt::prepare_sleep;
-  rank.running.begin<PrepareSleep<Memory>>(kTurn, uint32_t{rank.taken});
+  rank.running.begin<PrepareSleep<Memory>>(kGeneration, uint32_t{rank.taken});
 }
 
 inline void Actors::take(uint32_t seat) {
@@ -328,7 +329,7 @@ inline void Actors::sent() {
   if (worker_.failed) return end(Phase::failed);
   for (uint32_t seat = 0; seat < setup_.ranks; ++seat) place(seat, worker_.done) |= kResult;
   worker_.at = WorkerAt::pass;
-  worker_.running.begin<ReleaseWindow<Memory>>(kTurn, uint32_t{++worker_.done});
+  worker_.running.begin<ReleaseWindow<Memory>>(kGeneration, uint32_t{++worker_.done});
 }
 
 inline void Actors::read_windows() {
@@ -351,7 +352,7 @@ inline bool Actors::fail() {
 
 inline void Actors::end(Phase verdict) {
   worker_.at = WorkerAt::end;
-  worker_.running.begin<EndOp<Memory>>(kTurn, verdict);
+  worker_.running.begin<EndOp<Memory>>(kGeneration, verdict);
 }
 
 inline void Actors::wake() {

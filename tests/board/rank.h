@@ -89,11 +89,11 @@ inline void Actors::fold(Rank& rank) {
   const bool lets_go = setup_.fault == Fault::lets_go_before_counting;
   if (!rank.solo) return lets_go ? go(rank, RankAt::early_let_go) : finish(rank);
   if (++rank.block == rank.blocks)
-    begin<EndOp<Memory>>(rank, RankAt::end, turn_of(rank.next), Phase::done);
+    begin<EndOp<Memory>>(rank, RankAt::end, generation_of(rank.next), Phase::done);
 }
 
 inline void Actors::finish(Rank& rank) {
-  begin<FinishBlock<Memory>>(rank, RankAt::finish, turn_of(rank.waits), seat(rank),
+  begin<FinishBlock<Memory>>(rank, RankAt::finish, generation_of(rank.waits), seat(rank),
                              uint32_t{rank.blocks});
 }
 
@@ -105,15 +105,16 @@ inline void Actors::claim(Rank& rank) {
   if (claim.claimed()) return go(rank, late_hold ? RankAt::late_hold : RankAt::fold);
   rank.block = rank.blocks = 0;
   if (setup_.fault == Fault::completed_by_last_alone) return go(rank, RankAt::wait);
-  begin<CompleteOp<Memory>>(rank, RankAt::complete, turn_of(rank.waits));
+  begin<CompleteOp<Memory>>(rank, RankAt::complete, generation_of(rank.waits));
 }
 
 inline void Actors::wait(Rank& rank) {
   rank.block = rank.blocks = 0;
   const SlotWord word = unpack(memory(seat(rank), rank.waits).load_word());
-  context_.require(word.turn == turn_of(rank.waits), "a slot is used again while a rank waits");
+  context_.require(word.generation == generation_of(rank.waits),
+                   "a slot is used again while a rank waits");
   if (word.phase == Phase::folding)
-    return begin<ClaimBlock<Memory>>(rank, RankAt::claim, turn_of(rank.waits), seat(rank));
+    return begin<ClaimBlock<Memory>>(rank, RankAt::claim, generation_of(rank.waits), seat(rank));
   if (!is_over(word.phase)) return;
   note(rank, word.phase);
   const bool reads = word.phase == Phase::failed;

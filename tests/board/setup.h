@@ -14,7 +14,7 @@ enum class Fault : uint8_t {
   claims_by_store,             //
   counts_by_store,             // Of folded blocks.
   counts_reset_twice,          // Laying out blocks twice resets the folded count twice.
-  counts_without_turns,        // Counts of an older turn are taken for this turn's.
+  counts_without_generations,  // Counts of an older generation are taken for this generation's.
   claims_open_early,           // Before the word's phase is `folding`.
   claims_open_over_a_stop,     // Opening overwrites the stop.
   stop_leaves_unopened,        // Claims that were not opened yet are not stopped.

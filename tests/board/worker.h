@@ -11,7 +11,7 @@ inline void Actors::step() {
     case WorkerAt::rest:
       return rest();
     case WorkerAt::take:
-      return take_marks();
+      return take_called();
     case WorkerAt::settle_gone:
       if (setup_.fault != Fault::dead_never_settle) shared_.settled[worker_.member] = kGone;
       return go(WorkerAt::divert);
@@ -49,7 +49,7 @@ inline void Actors::rest() {
   go(WorkerAt::take);
 }
 
-inline void Actors::take_marks() {
+inline void Actors::take_called() {
   ++context_.touches;
   worker_.todo = shared_.marked;
   shared_.marked = 0;
@@ -68,14 +68,14 @@ inline void Actors::look() {
   for (worker_.slot = 0; !has(worker_.todo, worker_.slot);) ++worker_.slot;
   worker_.running.clear();
   const SlotWord word = unpack(memory(kWorker, worker_.slot).load_word());
-  if (word.turn == 0) return drop();
-  worker_.number = static_cast<uint8_t>(number_of(word.turn, worker_.slot, kSlots));
+  if (word.generation == 0) return drop();
+  worker_.number = static_cast<uint8_t>(number_of(word.generation, worker_.slot, kSlots));
   worker_.arrived = 0;
   if (word.phase == Phase::called) return go(WorkerAt::judge);
   if (word.phase == Phase::folding && (worker_.gone != 0 || worker_.late))
     return go(WorkerAt::dead_holders);
   if (word.phase == Phase::open && word.arrived > 0 && (decides_all() || worker_.late))
-    return begin<CallWorker<Memory>>(WorkerAt::call, turn());
+    return begin<CallWorker<Memory>>(WorkerAt::call, generation());
   drop();
 }
 
@@ -102,7 +102,7 @@ inline void Actors::clear_gone() {
   if (member < setup_.ranks && has(worker_.gone, member))
     memory(kWorker, worker_.number).store_holding(member, 0);
   if (++worker_.member < setup_.ranks) return;
-  begin<ResumeFolding<Memory>>(WorkerAt::resume, turn(), setup_.ranks,
+  begin<ResumeFolding<Memory>>(WorkerAt::resume, generation(), setup_.ranks,
                                Decision{decision.next, decision.blocks, false});
 }
 
@@ -114,7 +114,7 @@ inline void Actors::find_dead_holders() {
   const bool stops = worker_.held || worker_.late;
   worker_.held = false;
   if (!stops) return drop();
-  begin<StopClaims<Memory>>(WorkerAt::stop, turn());
+  begin<StopClaims<Memory>>(WorkerAt::stop, generation());
 }
 
 inline void Actors::await_holders() {
@@ -122,14 +122,14 @@ inline void Actors::await_holders() {
   const bool holds = shared_.holding[worker_.slot][worker_.member] != 0 &&
                      setup_.fault != Fault::holders_are_not_awaited;
   if (holds && !state_.ranks[worker_.member].dead) return;
-  if (++worker_.member == setup_.ranks) begin<CompleteOp<Memory>>(WorkerAt::complete, turn());
+  if (++worker_.member == setup_.ranks) begin<CompleteOp<Memory>>(WorkerAt::complete, generation());
 }
 
 inline void Actors::give_up() {
   shared_.given_up |= static_cast<uint8_t>(1U << worker_.member);
   shared_.epoch_over = setup_.fault != Fault::epoch_goes_on;
   worker_.ends_epoch = true;
-  if (++worker_.member == setup_.ranks) begin<CompleteOp<Memory>>(WorkerAt::complete, turn());
+  if (++worker_.member == setup_.ranks) begin<CompleteOp<Memory>>(WorkerAt::complete, generation());
 }
 
 inline void Actors::completed() {
@@ -139,7 +139,7 @@ inline void Actors::completed() {
 
 inline void Actors::fail() {
   if (setup_.fault == Fault::failure_after_the_word)
-    return begin<EndOp<Memory>>(WorkerAt::end, turn(), Phase::failed);
+    return begin<EndOp<Memory>>(WorkerAt::end, generation(), Phase::failed);
   go(WorkerAt::write_failure);
 }
 
@@ -147,7 +147,7 @@ inline void Actors::write_failure() {
   ++context_.touches;
   shared_.failure[worker_.slot] = static_cast<uint8_t>(worker_.number + 1);
   if (setup_.fault == Fault::failure_after_the_word) return drop();
-  begin<EndOp<Memory>>(WorkerAt::end, turn(), Phase::failed);
+  begin<EndOp<Memory>>(WorkerAt::end, generation(), Phase::failed);
 }
 
 inline void Actors::ended() {

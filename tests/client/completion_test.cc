@@ -114,13 +114,15 @@ TEST_F(CompletionTest, SeveralThreadsMayWaitForOneOperation) {
   }
 }
 
-// The last number has a turn of its own. The next would have turn 0, that of fresh memory.
-TEST(BoardNumbers, TheLastHasATurnOfItsOwn) {
+// The last number has a generation of its own. The next would have generation 0, that of fresh
+// memory.
+TEST(BoardNumbers, TheLastHasAGenerationOfItsOwn) {
   const uint64_t last = board::kNumbersMax - 1;
-  EXPECT_EQ(board::turn_of(last), UINT32_MAX);
-  EXPECT_EQ(board::number_of(board::turn_of(last), last % kBoardSlots), last);
-  EXPECT_TRUE(board::is_before(board::turn_of(last - kBoardSlots), board::turn_of(last)));
-  EXPECT_EQ(board::turn_of(board::kNumbersMax), 0u);
+  EXPECT_EQ(board::generation_of(last), UINT32_MAX);
+  EXPECT_EQ(board::number_of(board::generation_of(last), last % kBoardSlots), last);
+  EXPECT_TRUE(
+      board::is_before(board::generation_of(last - kBoardSlots), board::generation_of(last)));
+  EXPECT_EQ(board::generation_of(board::kNumbersMax), 0u);
 }
 
 }  // namespace

@@ -14,9 +14,9 @@ TEST_F(TwoRanksTest, TheLastToArriveFoldsForAll) {
     PendingOp last;
     ASSERT_TRUE(ranks_[number % 2].arrive(first, value).ok());
     ASSERT_EQ(first.number, number);
-    ASSERT_EQ(word(number), (board::SlotWord{board::turn_of(number), Phase::open, false, 1}));
+    ASSERT_EQ(word(number), (board::SlotWord{board::generation_of(number), Phase::open, false, 1}));
     ASSERT_TRUE(ranks_[(number + 1) % 2].arrive(last, 1).ok());
-    ASSERT_EQ(word(number), (board::SlotWord{board::turn_of(number), Phase::done, false, 2}));
+    ASSERT_EQ(word(number), (board::SlotWord{board::generation_of(number), Phase::done, false, 2}));
     ASSERT_EQ(*ranks_[0].out, value + 1);
     ASSERT_EQ(*ranks_[1].out, value + 1);
     ASSERT_TRUE(queue(number % 2).poll(first) && queue((number + 1) % 2).poll(last));
@@ -198,7 +198,7 @@ TEST_F(TwoRanksTest, AnUnfoldedBlockPreventsCompletion) {
   set_folded(0, kBlocks - 1);
   EXPECT_FALSE(queue(0).poll(a)) << "a block is missing";
   slot(0).folded = pack(board::Count{2, kBlocks});
-  EXPECT_FALSE(queue(0).poll(a)) << "of another turn";
+  EXPECT_FALSE(queue(0).poll(a)) << "of another generation";
   EXPECT_EQ(word(0).phase, Phase::folding);
   set_folded(0, kBlocks);
   BoardFailure& why = area().failure(0);
@@ -233,7 +233,7 @@ TEST_F(TwoRanksTest, AStoppedOperationIsNotFolded) {
   EXPECT_FALSE(queue(0).fold_blocks(0));
   EXPECT_EQ(word(0).phase, Phase::folding);
   slot(0).claimed = pack(board::Count{2, 0});
-  EXPECT_FALSE(queue(0).fold_blocks(0)) << "of another turn";
+  EXPECT_FALSE(queue(0).fold_blocks(0)) << "of another generation";
   EXPECT_EQ(slot(0).folded.load(), pack(board::Count{1, 0}));
   EXPECT_EQ(area().entry(0, 0).holding.load(), 0u);
 }

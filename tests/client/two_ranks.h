@@ -95,9 +95,9 @@ class TwoRanksTest : public ::testing::Test {
   }
   // Sets the slot to: all blocks claimed, and `folded` of them folded.
   void set_folded(uint64_t number, uint32_t folded) {
-    const uint32_t turn = board::turn_of(number);
-    slot(number).claimed = pack(board::Count{turn, kBlocks});
-    slot(number).folded = pack(board::Count{turn, folded});
+    const uint32_t generation = board::generation_of(number);
+    slot(number).claimed = pack(board::Count{generation, kBlocks});
+    slot(number).folded = pack(board::Count{generation, folded});
   }
 
   // Gives each rank's requests to that rank's events.

@@ -68,7 +68,7 @@ class BoardTest : public testing::Test {
     BoardEntry& entry = trainer(rank).write(number, request, rank);
     entry.started_ns = ns_ago(Millis(0));
     const board::SlotWord before = word(number);
-    const bool fresh = before.turn != board::turn_of(number);
+    const bool fresh = before.generation != board::generation_of(number);
     trainer(0).set_word(number, fresh ? Phase::open : before.phase, fresh ? 1 : before.arrived + 1);
     return entry;
   }
@@ -86,13 +86,13 @@ class BoardTest : public testing::Test {
     Request request = request_of(number, flags);
     request.count = blocks * (kBoardBlockBytes / sizeof(float));
     for (uint32_t rank = 0; rank < ranks(); ++rank) arrive(rank, number, request);
-    const uint32_t turn = board::turn_of(number);
-    slot(number).blocks = pack(board::Count{turn, blocks});
-    slot(number).folded = slot(number).claimed = pack(board::Count{turn, 0});
+    const uint32_t generation = board::generation_of(number);
+    slot(number).blocks = pack(board::Count{generation, blocks});
+    slot(number).folded = slot(number).claimed = pack(board::Count{generation, 0});
     trainer(0).set_word(number, Phase::folding, ranks());
   }
   void set_folded(uint64_t number, uint32_t blocks) {
-    slot(number).folded = pack(board::Count{board::turn_of(number), blocks});
+    slot(number).folded = pack(board::Count{board::generation_of(number), blocks});
   }
   // As if every rank's call had begun that long ago.
   void start_ago(uint64_t number, Millis ago) {

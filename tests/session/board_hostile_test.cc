@@ -77,15 +77,15 @@ TEST_F(BoardTest, InvalidTimestampsAreIgnored) {
 void scramble(std::mt19937_64& random, FakeTrainer& trainer) {
   const auto number = random() % (2 * kBoardSlots);
   BoardSlot& slot = trainer.area().slot_of(number);
-  const auto turn = static_cast<uint32_t>(random() % 4 == 0 ? random() : 1 + random() % 2);
+  const auto generation = static_cast<uint32_t>(random() % 4 == 0 ? random() : 1 + random() % 2);
   const auto count = [&] {
     return random() % 4 == 0 ? random()
-                             : pack(board::Count{turn, static_cast<uint32_t>(random() % 4)});
+                             : pack(board::Count{generation, static_cast<uint32_t>(random() % 4)});
   };
   slot.claimed = count();
   slot.folded = count();
   slot.blocks = count();
-  BoardEntry& entry = trainer.write(board::number_of(turn, number % kBoardSlots),
+  BoardEntry& entry = trainer.write(board::number_of(generation, number % kBoardSlots),
                                     all_reduce_request(), static_cast<uint32_t>(random() % 3));
   auto* bytes = reinterpret_cast<unsigned char*>(&entry.request);
   for (int i = 0; i < 8; ++i)
@@ -94,8 +94,8 @@ void scramble(std::mt19937_64& random, FakeTrainer& trainer) {
   entry.started_ns = static_cast<int64_t>(random());
   entry.ready = static_cast<uint32_t>(random() % 3);
   entry.holding = static_cast<uint32_t>(random() % 3);
-  slot.word = pack(board::SlotWord{turn, static_cast<board::Phase>(random() % 6), random() % 2 == 0,
-                                   static_cast<uint32_t>(random() % 16)});
+  slot.word = pack(board::SlotWord{generation, static_cast<board::Phase>(random() % 6),
+                                   random() % 2 == 0, static_cast<uint32_t>(random() % 16)});
   trainer.mark(number);
   if (random() % 16 == 0) trainer.area().header().ranks_decide = static_cast<uint32_t>(random());
   if (random() % 16 == 0) trainer.area().settled(1) = random();
@@ -158,9 +158,9 @@ TEST(BoardGarbage, NeverCrashesOrStopsTheWorker) {
 
 // All slots say other numbers all the time, and no verdict comes: what is handed on is bounded.
 TEST_F(BoardTest, WhatIsHandedOnIsBounded) {
-  for (uint64_t turn = 0; turn < 50; ++turn) {
+  for (uint64_t generation = 0; generation < 50; ++generation) {
     for (uint64_t n = 0; n < kBoardSlots; ++n) {
-      const uint64_t number = turn * kBoardSlots + n;
+      const uint64_t number = generation * kBoardSlots + n;
       arrive(0, number);
       trainer(0).set_word(number, Phase::called, 1);
       trainer(0).mark(number);

@@ -443,7 +443,7 @@ TEST_F(FoldTest, WhatIsNotCalledOrNotAgreedIsNotFolded) {
   call(0);
   drain(loop_);
   EXPECT_FALSE(board_->let_ranks_fold({0, 0})) << "they disagree";
-  EXPECT_FALSE(board_->let_ranks_fold({0, kBoardSlots})) << "another turn";
+  EXPECT_FALSE(board_->let_ranks_fold({0, kBoardSlots})) << "another generation";
   EXPECT_EQ(word(0).phase, Phase::called);
 }
 

@@ -103,8 +103,8 @@ TEST(SessionBreach, ARequestComesOnceHoweverOftenItIsWritten) {
 TEST(SessionBreach, TurnsWithoutVerdictsHandNothingMoreOn) {
   Loop loop;
   Served served(loop);
-  for (uint64_t turn = 0; turn < 1000; ++turn) {
-    served.trainer.submit(3 + turn * kBoardSlots, all_reduce_request());
+  for (uint64_t generation = 0; generation < 1000; ++generation) {
+    served.trainer.submit(3 + generation * kBoardSlots, all_reduce_request());
     loop.run_once(Clock::now());
   }
   drain(loop);
@@ -114,21 +114,21 @@ TEST(SessionBreach, TurnsWithoutVerdictsHandNothingMoreOn) {
   expect_served(loop, served, 3 + 1000 * kBoardSlots);
 }
 
-// Turn 0 serves no operation, and turns wrap.
+// Generation 0 serves no operation, and generations wrap.
 TEST(SessionBreach, TurnsThatAreNoneHarmNobody) {
   Loop loop;
   Served served(loop);
   Served neighbour(loop, 0, 4);
-  for (const uint32_t turn : {0u, ~uint32_t{0}, 1u << 31}) {
-    const uint64_t number = board::number_of(turn, 7);
+  for (const uint32_t generation : {0u, ~uint32_t{0}, 1u << 31}) {
+    const uint64_t number = board::number_of(generation, 7);
     served.trainer.write(number, all_reduce_request());
     auto& word = served.trainer.area().slot(7).word;
-    word = pack(board::SlotWord{turn, board::Phase::called, true, 1});
+    word = pack(board::SlotWord{generation, board::Phase::called, true, 1});
     served.trainer.call(7);
     drain(loop);
     for (const Call& op : std::exchange(served.events.requests, {}))
       served.board->complete({op.group, op.number}, op.invalid);
-    EXPECT_EQ(board::unpack(word.load()).turn, turn);
+    EXPECT_EQ(board::unpack(word.load()).generation, generation);
   }
   EXPECT_EQ(served.events.ends, 0);
   expect_served(loop, neighbour, 7);

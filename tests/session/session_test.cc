@@ -113,12 +113,12 @@ TEST_F(SessionTest, VerdictsStay) {
   EXPECT_TRUE(trainer.is_done(4));
 }
 
-// Another turn, a slot that no rank has begun, an unknown group: nothing changes.
+// Another generation, a slot that no rank has begun, an unknown group: nothing changes.
 TEST_F(SessionTest, WhatIsNotUnderWayIsNotEnded) {
   trainer.submit(5, all_reduce_request());
   take(1);
   const board::SlotWord before = trainer.word(5);
-  served.board->complete({0, 5 + kBoardSlots}, unavailable("another turn"));
+  served.board->complete({0, 5 + kBoardSlots}, unavailable("another generation"));
   served.board->complete({0, 6}, unavailable("nobody began it"));
   served.board->complete({9, 5}, unavailable("no such group"));
   EXPECT_EQ(trainer.word(5), before);
@@ -135,7 +135,7 @@ TEST_F(SessionTest, LongTextsAreCutAndTerminated) {
   EXPECT_EQ(std::strlen(trainer.failure(0).culprit_host), kHostBytes - 1);
 }
 
-// Slots serve many turns, and each request is forwarded with its number.
+// Slots serve many generations, and each request is forwarded with its number.
 TEST_F(SessionTest, SlotsGoRoundManyTimes) {
   constexpr uint32_t kRounds = 5;
   for (uint32_t i = 0; i < kRounds * kBoardSlots; ++i) {

@@ -136,13 +136,14 @@ class FakeTrainer {
   void set_word(uint64_t number, board::Phase phase, uint32_t arrived, uint32_t area_index = 0) {
     area(area_index)
         .slot_of(number)
-        .word.store(pack(board::SlotWord{board::turn_of(number), phase, false, arrived}));
+        .word.store(pack(board::SlotWord{board::generation_of(number), phase, false, arrived}));
   }
   bool is_done(uint64_t number) const {
-    return word(number).turn == board::turn_of(number) && word(number).phase == board::Phase::done;
+    return word(number).generation == board::generation_of(number) &&
+           word(number).phase == board::Phase::done;
   }
   bool has_failed(uint64_t number) const {
-    return word(number).turn == board::turn_of(number) &&
+    return word(number).generation == board::generation_of(number) &&
            word(number).phase == board::Phase::failed && failure(number).number == number;
   }
   const BoardFailure& failure(uint64_t number) const { return area().failure(number); }

@@ -117,7 +117,7 @@ TEST(Trace, ARecordThatIsHalfWrittenIsLeftOut) {
   for (uint32_t field = 0; field < kRecordFields; ++field) {
     Recorder recorder;
     for (uint64_t i = 0; i < 3; ++i) recorder.begin(i);
-    // As if the next turn's fields were on their way, and its stamp not yet.
+    // As if the next generation's fields were on their way, and its stamp not yet.
     recorder.ring().records[1].fields[field] += 1;
     const std::vector<Operation> left = recorder.operations();
     ASSERT_EQ(left.size(), 2u) << field;
@@ -126,7 +126,7 @@ TEST(Trace, ARecordThatIsHalfWrittenIsLeftOut) {
   }
 }
 
-TEST(Trace, AnOutcomeBelongsToItsOwnTurn) {
+TEST(Trace, AnOutcomeBelongsToItsOwnGeneration) {
   Recorder recorder;
   const uint64_t old = recorder.begin(1);
   for (uint64_t i = 1; i < kRecordsKept; ++i) recorder.begin(1 + i);
