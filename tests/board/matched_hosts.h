@@ -5,36 +5,49 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "daemon/base/signature.h"
 #include "daemon/board/board.h"
-#include "tests/support/values.h"
+#include "tests/support/reference.h"
 
 namespace tutti::board {
 using tutti::testing::Bytes;
 using tutti::testing::contribution;
-using tutti::testing::expected;
 using tutti::testing::get;
 using tutti::testing::held;
+using tutti::testing::inputs_of;
 using tutti::testing::put;
+using tutti::testing::Reference;
 
 inline constexpr uint64_t kSegmentBytes = kArenaOffset + (4 << 20);
 inline constexpr uint64_t kOutOffset = kArenaOffset + (2 << 20);
+inline constexpr uint64_t kCountsOffset = kSegmentBytes - (16 << 10);
 
 // The segments and entries of `ranks` ranks that agree on one operation.
 class Hosts {
  public:
   Hosts(Collective collective, Dtype dtype, Op op, uint32_t ranks, uint64_t count)
-      : collective_(collective), dtype_(dtype), op_(op), ranks_(ranks), count_(count) {
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      : Hosts(
+            Reference{
+                collective, static_cast<int>(ranks), op, count, static_cast<int>(ranks) - 1, {}},
+            dtype) {}
+  Hosts(Reference reference, Dtype dtype)
+      : reference_(std::move(reference)),
+        dtype_(dtype),
+        ranks_(static_cast<uint32_t>(reference_.ranks)) {
+    for (uint32_t rank = 0; rank < ranks_; ++rank) {
       memories_.emplace_back(static_cast<std::byte*>(std::calloc(1, kSegmentBytes)));
       mapped_.push_back({memories_.back().get(), kSegmentBytes});
     }
-    requests_.resize(ranks);
+    requests_.resize(ranks_);
     each([this](uint32_t, Request& request) { ask(request); });
+    if (!reference_.counts.empty()) ask_with_counts();
   }
 
   void each(const std::function<void(uint32_t, Request&)>& change) {
@@ -58,12 +71,13 @@ class Hosts {
   }
 
   void in_place() {
-    each([this](uint32_t rank, Request& request) {
-      const uint64_t one = count_ * size_of(dtype_);
-      if (has_output_blocks(collective_))
-        request.in_offset = request.out_offset + rank * one;
-      else if (has_input_blocks(collective_))
-        request.out_offset = request.in_offset + rank * one;
+    const Collective collective = reference_.collective;
+    each([this, collective](uint32_t rank, Request& request) {
+      const uint64_t before = reference_.before(static_cast<int>(rank)) * size_of(dtype_);
+      if (has_output_blocks(collective))
+        request.in_offset = request.out_offset + before;
+      else if (has_input_blocks(collective))
+        request.out_offset = request.in_offset + before;
       else
         request.out_offset = request.in_offset;
     });
@@ -71,10 +85,8 @@ class Hosts {
 
   void fill() {
     each([this](uint32_t rank, const Request& request) {
-      Bytes tensor(in_elements(rank) * size_of(dtype_));
-      for (uint64_t i = 0; i < in_elements(rank); ++i)
-        put(tensor, dtype_, i, contribution(op_, static_cast<int>(rank), i));
-      std::copy(tensor.begin(), tensor.end(), at(rank, request.in_offset));
+      std::ranges::copy(inputs_of(reference_, dtype_, static_cast<int>(rank)),
+                        at(rank, request.in_offset));
     });
   }
 
@@ -85,63 +97,49 @@ class Hosts {
  private:
   void ask(Request& request) {
     request = {};
-    request.collective = static_cast<uint8_t>(collective_);
+    request.collective = static_cast<uint8_t>(reference_.collective);
     request.dtype = static_cast<uint8_t>(dtype_);
-    request.op = static_cast<uint8_t>(op_);
-    request.root = root();
-    request.count = count_;
+    request.op = static_cast<uint8_t>(reference_.op);
+    request.root = static_cast<uint32_t>(reference_.root);
+    request.count = reference_.count;
     request.in_offset = kArenaOffset;
     request.out_offset = kOutOffset;
   }
-  uint32_t root() const { return ranks_ - 1; }
-  uint64_t in_elements(uint32_t rank) const {
-    if (collective_ == Collective::barrier) return 0;
-    const bool from_root =
-        collective_ == Collective::broadcast || collective_ == Collective::scatter;
-    if (from_root && rank != root()) return 0;
-    return count_ * (has_input_blocks(collective_) ? ranks_ : 1);
+  void ask_with_counts() {
+    const std::vector<uint64_t> counts(reference_.counts.begin(), reference_.counts.end());
+    each([&](uint32_t rank, Request& request) {
+      std::memcpy(at(rank, kCountsOffset), counts.data(), counts.size() * sizeof(uint64_t));
+      request.flags |= kRequestCounts;
+      request.count = kCountsOffset;
+      request.layout = layout_of(counts);
+    });
   }
-  uint64_t out_elements(uint32_t rank) const {
-    if (collective_ == Collective::barrier) return 0;
-    const bool to_root = collective_ == Collective::reduce || collective_ == Collective::gather;
-    if (to_root && rank != root()) return 0;
-    if (collective_ == Collective::broadcast && rank == root()) return 0;
-    return count_ * (has_output_blocks(collective_) ? ranks_ : 1);
+  // What the root broadcasts stays where it is.
+  uint64_t out_elements(int rank) const {
+    const bool gives = reference_.collective == Collective::broadcast && rank == reference_.root;
+    return gives ? 0 : reference_.outputs(rank);
   }
 
-  void check_rank(uint32_t rank) {
+  void check_rank(uint32_t at_rank) {
+    const int rank = static_cast<int>(at_rank);
     const uint64_t count = out_elements(rank);
-    const std::byte* out = at(rank, request(rank).out_offset);
-    const Bytes got(out, out + count * size_of(dtype_));
+    const std::byte* out = at(at_rank, request(at_rank).out_offset);
     for (uint64_t i = 0; i < count; ++i) {
-      const double want = held(dtype_, wanted(rank, i));
-      ASSERT_EQ(get(got, dtype_, i), want)
-          << name_of(collective_) << " " << name_of(dtype_) << " " << name_of(op_) << ", " << ranks_
-          << " ranks, count " << count_ << ", rank " << rank << ", element " << i;
+      ASSERT_EQ(get(out, dtype_, i), held(dtype_, reference_.output(rank, i)))
+          << name_of(reference_.collective) << " " << name_of(dtype_) << " "
+          << name_of(reference_.op) << ", " << ranks_ << " ranks, count " << reference_.count
+          << ", rank " << rank << ", element " << i;
     }
     const std::byte* behind = out + count * size_of(dtype_);
-    const bool apart = request(rank).out_offset == kOutOffset &&
-                       (count != 0 || request(rank).in_offset < kOutOffset);
+    const bool apart = request(at_rank).out_offset == kOutOffset &&
+                       (count != 0 || request(at_rank).in_offset < kOutOffset);
     for (int i = 0; apart && i < 64; ++i)
       ASSERT_EQ(behind[i], std::byte{0}) << "written behind the output";
   }
 
-  double wanted(uint32_t rank, uint64_t i) const {
-    const int world = static_cast<int>(ranks_);
-    if (collective_ == Collective::broadcast) return contribution(op_, world - 1, i);
-    if (collective_ == Collective::scatter) return contribution(op_, world - 1, rank * count_ + i);
-    if (has_output_blocks(collective_)) {
-      const uint64_t first = collective_ == Collective::all_to_all ? rank * count_ : 0;
-      return contribution(op_, static_cast<int>(i / count_), first + i % count_);
-    }
-    return expected(op_, world, collective_ == Collective::reduce_scatter ? rank * count_ + i : i);
-  }
-
-  const Collective collective_;
+  const Reference reference_;
   const Dtype dtype_;
-  const Op op_;
   const uint32_t ranks_;
-  const uint64_t count_;
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };

@@ -30,7 +30,7 @@ inline Result<std::unique_ptr<Device>> make_device(const std::string& kind) {
   return std::unique_ptr<Device>(*std::move(gpu));
 }
 
-class DeviceTest : public testing::TestWithParam<std::string> {
+class DeviceTest : public ::testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { use(GetParam()); }
 
@@ -64,8 +64,8 @@ class DeviceTest : public testing::TestWithParam<std::string> {
   std::unique_ptr<Stream> stream;
 };
 
-inline const auto kDevices = testing::Values("host", "cuda", "fake");
-inline std::string device_name(const testing::TestParamInfo<std::string>& of) { return of.param; }
+inline const auto kDevices = ::testing::Values("host", "cuda", "fake");
+inline std::string device_name(const ::testing::TestParamInfo<std::string>& of) { return of.param; }
 
 // Bytes that differ from neighbour to neighbour and from seed to seed.
 inline Bytes pattern(size_t bytes, unsigned seed) {

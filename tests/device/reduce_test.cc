@@ -1,13 +1,17 @@
 // What every device promises about reductions, against the slow, obvious way.
 #include <array>
-#include <numeric>
+#include <bit>
 
 #include "daemon/device/cuda_job.h"
-#include "tests/device/reference.h"
+#include "tests/device/fixture.h"
+#include "tests/support/values.h"
 
 namespace tutti {
 namespace {
 
+using namespace testing;
+
+constexpr std::array kFloats = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16};
 constexpr std::array kFloatOps = {Op::sum, Op::mean, Op::min, Op::max, Op::prod, Op::premul_sum};
 constexpr std::array kAllOps = {Op::sum,  Op::mean, Op::min,  Op::max,       Op::prod,
                                 Op::band, Op::bor,  Op::bxor, Op::premul_sum};
@@ -65,9 +69,10 @@ class ReduceTest : public DeviceTest {
       return;
     }
     ASSERT_TRUE(result.ok()) << result.status().to_string();
-    std::vector<Values> sources = what.sources;
-    for (size_t s = 0; s < what.factors.size(); ++s) scale_slowly(sources[s], what.factors[s]);
-    const Values expected = reference(what.target, sources, what.count, what.op, what.divisor);
+    std::vector<Values> scaled = what.sources;
+    for (size_t s = 0; s < what.factors.size(); ++s) scale_slowly(scaled[s], what.factors[s]);
+    const Values expected =
+        reduced(what.target, {scaled.begin(), scaled.end()}, what.count, what.op, what.divisor);
     std::vector<size_t> wrong;
     for (size_t i = 0; i < what.count; ++i)
       if (!same_value(*result, expected, i)) wrong.push_back(i);
@@ -76,7 +81,7 @@ class ReduceTest : public DeviceTest {
                                << bytes_at(expected, wrong[0]) << "; " << name_of(what.target)
                                << " " << name_of(what.op) << ", " << what.sources.size()
                                << " sources, count " << what.count << ", divisor " << what.divisor
-                               << ", in place " << testing::PrintToString(what.in_place)
+                               << ", in place " << ::testing::PrintToString(what.in_place)
                                << ", apart " << what.apart << ", offset " << what.offset;
   }
 
@@ -97,7 +102,7 @@ class ReduceTest : public DeviceTest {
 
   static std::string bytes_at(const Values& values, size_t i) {
     const size_t size = size_of(values.dtype);
-    return testing::PrintToString(
+    return ::testing::PrintToString(
         Bytes(values.bytes.begin() + i * size, values.bytes.begin() + (i + 1) * size));
   }
 
@@ -213,7 +218,7 @@ TEST_P(ReduceTest, PastTheCacheItIsTheSame) {
 }
 
 TEST_P(ReduceTest, FloatsAreDividedAfterTheLastSource) {
-  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16})
+  for (const Dtype dtype : kFloats)
     for (const size_t n : {1, 2, 3, 5})
       for (const uint32_t divisor : {2u, 3u, 7u, 1000u})
         check({.target = dtype,
@@ -222,8 +227,6 @@ TEST_P(ReduceTest, FloatsAreDividedAfterTheLastSource) {
                .op = Op::mean,
                .divisor = divisor});
 }
-
-constexpr std::array kFloats = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16};
 
 TEST_P(ReduceTest, FactorsMultiplyEachSource) {
   const std::vector<double> factors = {1.0 / 3, 1, -2.5, 0, 1e-30, 7e37, 1.0 + 0x1p-40};
@@ -252,16 +255,16 @@ TEST_P(ReduceTest, FactorsWhereASourceIsTheTarget) {
 
 // 1 + 2^-10 and 3 / 2 give a tie of f16, which goes to the even neighbour before the sum.
 TEST_P(ReduceTest, AScaledSixteenBitFloatIsRoundedBeforeTheSum) {
-  std::vector<Values> sources(2, Values{Dtype::f16, Bytes(2)});
-  put_float(sources[0], 0, 1 + 0x1p-10);
-  put_float(sources[1], 0, 0x1p-11);
+  std::vector<Values> sources(2, Values(Dtype::f16, 1));
+  sources[0].set(0, 1 + 0x1p-10);
+  sources[1].set(0, 0x1p-11);
   const Result<Values> sum = reduce({.target = Dtype::f32,
                                      .sources = sources,
                                      .count = 1,
                                      .op = Op::premul_sum,
                                      .factors = {1.5, 1}});
   ASSERT_TRUE(sum.ok());
-  EXPECT_EQ(float_at(*sum, 0), 1.5 + 0x2p-10 + 0x1p-11);
+  EXPECT_EQ((*sum).at(0), 1.5 + 0x2p-10 + 0x1p-11);
 }
 
 TEST_P(ReduceTest, SixteenBitFloatsMeetF32) {
@@ -298,8 +301,9 @@ TEST_P(ReduceTest, AnyAlignment) {
 // One source converts: every 16-bit value to f32 and back, with the bits of every number kept.
 TEST_P(ReduceTest, EverySixteenBitValueBecomesF32AndBack) {
   for (const Dtype half : {Dtype::f16, Dtype::bf16}) {
-    Values all = {half, Bytes(2 * 65536)};
-    for (unsigned bits = 0; bits < 65536; ++bits) put(all.bytes, bits, static_cast<uint16_t>(bits));
+    Values all(half, 65536);
+    for (unsigned bits = 0; bits < 65536; ++bits)
+      put_as(all.bytes.data() + 2 * bits, static_cast<uint16_t>(bits));
     const Result<Values> wide = reduce({.target = Dtype::f32, .sources = {all}, .count = 65536});
     ASSERT_TRUE(wide.ok()) << wide.status().to_string();
     check({.target = Dtype::f32, .sources = {all}, .count = 65536});
@@ -323,44 +327,44 @@ TEST_P(ReduceTest, F32IsRoundedToTheNearestSixteenBitFloatTiesToEven) {
     std::mt19937 random(5);
     for (int i = 0; i < 200'000; ++i)
       values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
-    Values source = {Dtype::f32, Bytes(values.size() * sizeof(float))};
+    Values source(Dtype::f32, values.size());
     std::memcpy(source.bytes.data(), values.data(), source.bytes.size());
     check({.target = half, .sources = {source}, .count = values.size()});
   }
 }
 
 TEST_P(ReduceTest, IntegersWrap) {
-  Values ones = {Dtype::i32, Bytes(4)};
-  Values most = {Dtype::i32, Bytes(4)};
-  put(ones.bytes, 0, int32_t{1});
-  put(most.bytes, 0, std::numeric_limits<int32_t>::max());
+  Values ones(Dtype::i32, 1);
+  Values most(Dtype::i32, 1);
+  ones.set(0, 1);
+  most.set(0, std::numeric_limits<int32_t>::max());
   const Result<Values> sum = reduce({.target = Dtype::i32, .sources = {most, ones}, .count = 1});
   ASSERT_TRUE(sum.ok());
-  EXPECT_EQ(value_at<int32_t>((*sum).bytes, 0), std::numeric_limits<int32_t>::min());
+  EXPECT_EQ((*sum).at(0), std::numeric_limits<int32_t>::min());
 }
 
 TEST_P(ReduceTest, SixteenBitSumsAreRoundedOnce) {
   // 2048 + 1 + 1 is 2050 in f32; rounded after each step, f16 would stay at 2048.
-  std::vector<Values> sources(3, Values{Dtype::f16, Bytes(2)});
-  put_float(sources[0], 0, 2048);
-  put_float(sources[1], 0, 1);
-  put_float(sources[2], 0, 1);
+  std::vector<Values> sources(3, Values(Dtype::f16, 1));
+  sources[0].set(0, 2048);
+  sources[1].set(0, 1);
+  sources[2].set(0, 1);
   const Result<Values> sum = reduce({.target = Dtype::f16, .sources = sources, .count = 1});
   ASSERT_TRUE(sum.ok());
-  EXPECT_EQ(float_at(*sum, 0), 2050);
+  EXPECT_EQ((*sum).at(0), 2050);
 }
 
 TEST_P(ReduceTest, ANaNInAnySourceWins) {
-  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16})
+  for (const Dtype dtype : kFloats)
     for (const Op op : kFloatOps)
       for (size_t place = 0; place < 3; ++place) {
-        std::vector<Values> sources(3, Values{dtype, Bytes(33 * size_of(dtype))});
-        for (size_t i = 0; i < 33; ++i) put_float(sources[place], i, std::nan(""));
+        std::vector<Values> sources(3, Values(dtype, 33));
+        for (size_t i = 0; i < 33; ++i) sources[place].set(i, std::nan(""));
         const Result<Values> result =
             reduce({.target = dtype, .sources = sources, .count = 33, .op = op});
         ASSERT_TRUE(result.ok());
         for (size_t i = 0; i < 33; ++i)
-          EXPECT_TRUE(std::isnan(float_at(*result, i))) << name_of(dtype) << " " << name_of(op);
+          EXPECT_TRUE(std::isnan((*result).at(i))) << name_of(dtype) << " " << name_of(op);
       }
 }
 

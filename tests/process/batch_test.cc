@@ -1,5 +1,5 @@
-// all_reduce_many over real agents and workers: values under every strategy, the messages it costs,
-// and failures.
+// all_reduce_many over real agents and workers: the messages it costs, and failures. Values of all
+// shapes: tests/process/values_test.cc.
 #include <gtest/gtest.h>
 
 #include "daemon/control/admin_client.h"
@@ -55,25 +55,6 @@ void reduce_one_by_one(Group& group, List& list) {
   list.fill();
   for (const std::span<float> tensor : list.tensors()) group.all_reduce(tensor);
   list.check_sums("one by one");
-}
-
-TEST(BatchMesh, ValuesUnderEveryStrategyOnEveryShape) {
-  const TestMesh mesh(3);
-  const auto body = [](const RankContext& context) {
-    Group group = context.join();
-    std::vector<size_t> uneven = {0, 1, 70'000, 3, 0, 200'000, 1000, 65'536, 65'537};
-    for (size_t i = 0; i < 300; ++i) uneven.push_back(i * 7 % 1500);
-    List list(group, uneven);
-    for (const char* strategy : {"auto", "ring", "centralized", "tree:2", "ring,tree:1"})
-      reduce_at_once(group, list, {.strategy = strategy});
-    List one(group, {5});
-    reduce_at_once(group, one);
-    List many(group, std::vector<size_t>(5000, 20));
-    reduce_at_once(group, many);
-  };
-  EXPECT_EQ(mesh.run("a", {2}, body), "");
-  EXPECT_EQ(mesh.run("b", {2, 2}, body), "");
-  EXPECT_EQ(mesh.run("c", {1, 2, 1}, body), "");
 }
 
 // ---- Cost ----

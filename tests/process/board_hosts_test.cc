@@ -1,5 +1,5 @@
-// Ordinary memory between hosts passes through windows: values in every collective and layout, and
-// named errors when a rank or worker dies or stops.
+// Ordinary memory between hosts passes through windows: errors are named when a rank or worker dies
+// or stops. Values: tests/process/values_test.cc.
 #include <gtest/gtest.h>
 
 #include "tests/process/board_fixture.h"
@@ -10,8 +10,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using namespace testing;
-
-const std::vector<std::vector<int>> kLayouts = {{1, 1}, {2, 2}, {1, 3}, {1, 2, 1}};
 
 // Windows of 512 KiB, in segments of 16 MiB: tensors pass through them several times.
 class BoardHosts : public ::testing::Test {
@@ -32,80 +30,6 @@ class BoardHosts : public ::testing::Test {
   TestMesh mesh_ = mesh_of_small_windows();
   int jobs_ = 0;
 };
-
-TEST_F(BoardHosts, EveryCollectiveOverEveryKindOfMemory) {
-  for (const std::vector<int>& layout : kLayouts)
-    EXPECT_EQ(
-        run(layout,
-            [](const RankContext& context) {
-              Group group = context.join();
-              for (const Collective collective :
-                   {Collective::all_reduce, Collective::reduce, Collective::broadcast})
-                for (const Memory memory :
-                     {Memory::ordinary, Memory::shared, Memory::by_rank, Memory::by_side})
-                  for (const Way way : {Way::blocking, Way::passing, Way::by_rank, Way::by_three})
-                    for (const bool in_place : {true, false})
-                      for (const size_t count : {16'385u, 300'001u})
-                        run_task(group, {collective, Dtype::f32, Op::sum, count, memory, way,
-                                         in_place, ""});
-            }),
-        "");
-}
-
-TEST_F(BoardHosts, EveryTypeUnderEveryStrategy) {
-  for (const std::vector<int>& layout : kLayouts)
-    EXPECT_EQ(run(layout,
-                  [](const RankContext& context) {
-                    Group group = context.join();
-                    for (const Dtype dtype : {Dtype::bf16, Dtype::f64, Dtype::u8})
-                      for (const char* strategy : {"centralized", "ring", "tree:1", "ring,tree:2"})
-                        for (const Collective collective :
-                             {Collective::all_reduce, Collective::reduce, Collective::broadcast})
-                          run_task(group, {collective, dtype, Op::max, 700'003, Memory::ordinary,
-                                           Way::blocking, true, strategy});
-                  }),
-              "");
-}
-
-TEST_F(BoardHosts, ListsPassAsOneTensor) {
-  for (const std::vector<int>& layout : kLayouts)
-    EXPECT_EQ(run(layout,
-                  [](const RankContext& context) {
-                    Group group = context.join();
-                    for (const bool async : {false, true}) {
-                      std::vector<std::vector<float>> tensors;
-                      std::vector<std::span<float>> spans;
-                      for (size_t i = 0; i < 500; ++i)
-                        tensors.emplace_back(i * 37 % 3000, static_cast<float>(i + 1));
-                      for (std::vector<float>& tensor : tensors) spans.emplace_back(tensor);
-                      // Half of the ranks call it asynchronously.
-                      if (async && context.rank % 2 == 0)
-                        group.all_reduce_many_async(spans).wait();
-                      else
-                        group.all_reduce_many(spans);
-                      for (size_t i = 0; i < tensors.size(); ++i)
-                        check_all(tensors[i], static_cast<float>((i + 1) * context.world_size));
-                    }
-                  }),
-              "");
-}
-
-TEST_F(BoardHosts, ListsLargerThanTheSegment) {
-  EXPECT_EQ(run({1, 2},
-                [](const RankContext& context) {
-                  Group group = context.join();
-                  for (const bool async : {false, true}) {
-                    std::vector<std::vector<float>> tensors(20, std::vector<float>(400'000, 1.0f));
-                    std::vector<std::span<float>> spans(tensors.begin(), tensors.end());
-                    if (async)
-                      group.all_reduce_many_async(spans).wait();
-                    else
-                      group.all_reduce_many(spans);
-                    for (const std::vector<float>& tensor : tensors) check_all(tensor, 3);
-                  }
-                }),
-            "");
-}
 
 // Also on 3 x 3: windows hold whole slices for every host, whatever the number of ranks.
 TEST_F(BoardHosts, NothingIsCopiedAsAWhole) {

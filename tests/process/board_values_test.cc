@@ -1,4 +1,5 @@
-// Values and bits of operations on one host's board, with real agents, workers and processes.
+// Operations on one host's board, with real agents, workers and processes: their bits, how ranks
+// share them, and many of them. Values: tests/process/values_test.cc.
 // Order: tests/process/board_order_test.cc. Faults: tests/process/board_faults_test.cc.
 #include <gtest/gtest.h>
 
@@ -21,50 +22,6 @@ class BoardMesh : public ::testing::Test {
   SharedCounters signals_;
   TestMesh mesh_{1};
 };
-
-constexpr Way kWays[] = {Way::blocking, Way::async, Way::passing, Way::by_rank, Way::by_three};
-
-void every_kind(Group& group, size_t count) {
-  for (const Collective collective : kEveryCollective)
-    for (const Memory memory : kMemories)
-      for (const Way way : kWays)
-        for (const bool in_place : {true, false})
-          run_task(group, {collective, Dtype::f32, Op::sum, count, memory, way, in_place, ""});
-}
-
-TEST_F(BoardMesh, EveryCollectiveOverEveryKindOfMemory) {
-  for (int ranks = 1; ranks <= 4; ++ranks)
-    EXPECT_EQ(run(ranks,
-                  [](const RankContext& context) {
-                    Group group = context.join();
-                    for (const size_t count : {0u, 1u, 3u, 1001u, 40'001u})
-                      every_kind(group, count);
-                  }),
-              "")
-        << ranks << " ranks";
-}
-
-// Lists of tensors in shared memory are folded in place, unless only the worker knows the strategy.
-TEST_F(BoardMesh, ListsInSharedMemoryUnderEveryStrategy) {
-  EXPECT_EQ(run(3,
-                [](const RankContext& context) {
-                  Group group = context.join();
-                  constexpr size_t kCounts[] = {1000, 3, 70'000};
-                  for (const char* strategy : {"", "ring", "tree:2", "centralized,ring"}) {
-                    std::deque<Tensor> tensors;
-                    std::vector<std::span<float>> spans;
-                    for (const size_t count : kCounts) {
-                      tensors.emplace_back(group, count * sizeof(float), true);
-                      spans.emplace_back(reinterpret_cast<float*>(tensors.back().data()), count);
-                      std::ranges::fill(spans.back(), static_cast<float>(context.rank + 1));
-                    }
-                    group.all_reduce_many(spans, tutti::sum, {.strategy = strategy});
-                    for (const std::span<float>& tensor : spans)
-                      for (const float value : tensor) check(value == 6, strategy);
-                  }
-                }),
-            "");
-}
 
 // No other call may use the window of a staged call before its last block is copied out.
 TEST_F(BoardMesh, TwoThreadsOfARankStageAtOnce) {
@@ -113,45 +70,12 @@ TEST_F(BoardMesh, AHostFullOfRanks) {
         << ranks << " ranks";
 }
 
-TEST_F(BoardMesh, EveryCollectiveOfSeveralMegabytes) {
-  for (const int ranks : {2, 3})
-    EXPECT_EQ(run(ranks,
-                  [](const RankContext& context) {
-                    Group group = context.join();
-                    for (const size_t count : {300'007u, 1'200'001u})
-                      for (const Collective collective : kEveryCollective)
-                        for (const Memory memory : kMemories)
-                          run_task(group, {collective, Dtype::f32, Op::sum, count, memory,
-                                           Way::blocking, true, ""});
-                    for (const Way way : kWays)
-                      run_task(group, {Collective::all_reduce, Dtype::u8, Op::max, 2'000'003,
-                                       Memory::by_rank, way, false, ""});
-                  }),
-              "")
-        << ranks << " ranks";
-}
-
-// Bytes of all ranks' inputs and outputs per element of `count`.
-size_t bytes_each(Collective collective, size_t ranks) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return 2 * ranks;
-    case Collective::reduce:
-      return ranks + 1;
-    case Collective::broadcast:
-      return ranks;
-    case Collective::all_gather:
-    case Collective::reduce_scatter:
-      return ranks * (ranks + 1);
-    case Collective::gather:
-    case Collective::scatter:
-      return 2 * ranks;
-    case Collective::all_to_all:
-      return 2 * ranks * ranks;
-    case Collective::barrier:
-      break;
-  }
-  return SIZE_MAX;
+// Bytes of all ranks' inputs and outputs per element of `count`: what the root broadcasts is one.
+size_t bytes_each(Collective collective, int ranks) {
+  const Reference one{collective, ranks, Op::max, 1, ranks - 1};
+  size_t bytes = 0;
+  for (int rank = 0; rank < ranks; ++rank) bytes += one.inputs(rank) + one.outputs(rank);
+  return collective == Collective::broadcast ? bytes - 1 : bytes;
 }
 
 // Sizes around the one from which several ranks fold.
@@ -160,10 +84,10 @@ TEST_F(BoardMesh, SizesAroundWhatOneRankFolds) {
     EXPECT_EQ(run(ranks,
                   [=](const RankContext& context) {
                     Group group = context.join();
-                    const auto world = static_cast<size_t>(ranks);
+                    const size_t both = 2 * static_cast<size_t>(ranks) * kBoardBlockBytes;
                     for (const Collective collective : kEveryCollective) {
-                      const size_t border =
-                          2 * world * kBoardBlockBytes / bytes_each(collective, world);
+                      if (collective == Collective::barrier) continue;
+                      const size_t border = both / bytes_each(collective, ranks);
                       for (size_t count = border; count < border + 5; ++count)
                         for (const Way way : {Way::blocking, Way::async})
                           run_task(group, {collective, Dtype::u8, Op::max, count, Memory::shared,
@@ -174,124 +98,13 @@ TEST_F(BoardMesh, SizesAroundWhatOneRankFolds) {
         << ranks << " ranks";
 }
 
-// With factors 2 ^ -rank of inputs i * 2 ^ rank. One list is small, the other is staged where it
-// may be.
-void check_premultiplied_list(Group& group, Memory memory, bool in_place, bool async) {
-  const int rank = group.rank();
-  const auto shared = [&](bool output, size_t tensor) {
-    if (memory == Memory::by_rank) return rank % 2 == 1;
-    if (memory == Memory::by_side) return in_place ? tensor % 2 == 1 : output;
-    return memory == Memory::shared;
-  };
-  const auto value = [](size_t i) { return static_cast<float>(i % 1000); };
-  for (const size_t last : {5u, 200'003u}) {
-    const std::vector<size_t> counts = {1000, 0, 3, last};
-    std::deque<Tensor> tensors;
-    std::vector<const void*> ins;
-    std::vector<void*> outs;
-    for (size_t t = 0; t < counts.size(); ++t) {
-      auto* in = tensors.emplace_back(group, counts[t] * 4, shared(false, t)).data();
-      ins.push_back(in);
-      outs.push_back(in_place ? in
-                              : tensors.emplace_back(group, counts[t] * 4, shared(true, t)).data());
-      for (size_t i = 0; i < counts[t]; ++i) put_as(in + 4 * i, std::ldexp(value(i), rank));
-    }
-    tutti_options options = tutti_defaults();
-    options.factor = std::ldexp(1, -rank);
-    tutti_work* work = nullptr;
-    Error::check(tutti_all_reduce_many(group.get(), ins.data(), outs.data(), counts.data(),
-                                       counts.size(), TUTTI_F32, TUTTI_PREMUL_SUM, &options,
-                                       async ? &work : nullptr));
-    if (async) Work(work).wait();
-    for (size_t t = 0; t < counts.size(); ++t)
-      for (size_t i = 0; i < counts[t]; ++i) {
-        const auto* in = static_cast<const float*>(ins[t]);
-        check(static_cast<const float*>(outs[t])[i] == value(i) * 3, "a premultiplied sum");
-        check(in_place || in[i] == std::ldexp(value(i), rank), "the input is as it was");
-      }
-  }
-}
-
-TEST_F(BoardMesh, EveryDtypeAndOp) {
-  EXPECT_EQ(run(2,
-                [](const RankContext& context) {
-                  Group group = context.join();
-                  for (uint32_t dtype = 0; dtype < kDtypes; ++dtype)
-                    for (uint32_t op = 0; op < kOps; ++op) {
-                      Task task;
-                      task.dtype = static_cast<Dtype>(dtype);
-                      task.op = static_cast<Op>(op);
-                      if (!applies_to(task.op, task.dtype)) continue;
-                      for (const size_t count : {33u, 150'001u}) {
-                        task.count = count;
-                        run_task(group, task);
-                        task.collective = Collective::reduce_scatter;
-                        run_task(group, task);
-                        task.collective = Collective::all_reduce;
-                      }
-                    }
-                }),
-            "");
-}
-
-// Inputs are multiplied wherever they are: in their output's memory, in a copy, or in a window.
-TEST_F(BoardMesh, PremultipliedSumsOverEveryKindOfMemory) {
-  EXPECT_EQ(
-      run(3,
-          [](const RankContext& context) {
-            Group group = context.join();
-            for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16})
-              for (const bool in_place : {true, false})
-                for (const Collective collective :
-                     {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
-                  Task task{collective, dtype, Op::premul_sum};
-                  task.in_place = in_place;
-                  task.count = 2 * kBoardBlockBytes / size_of(dtype) + 1001;
-                  run_task(group, task);
-                  for (const size_t count : {0u, 33u, 5001u})
-                    for (const Memory memory : kMemories)
-                      for (const Way way : kWays) {
-                        task.count = count, task.memory = memory, task.way = way;
-                        run_task(group, task);
-                      }
-                }
-          }),
-      "");
-}
-
-// The same lists, in ordinary, shared and mixed memory.
-TEST_F(BoardMesh, PremultipliedSumsOfLists) {
-  EXPECT_EQ(run(3,
-                [](const RankContext& context) {
-                  Group group = context.join();
-                  for (const Memory memory : kMemories)
-                    for (const bool in_place : {true, false})
-                      for (const bool async : {true, false})
-                        check_premultiplied_list(group, memory, in_place, async);
-                }),
-            "");
-}
-
 // ---- The same bits, whichever rank folds ----
 
-std::vector<std::byte> ordinary_values(int rank, Dtype dtype, size_t count) {
-  std::mt19937 random(static_cast<unsigned>(rank) + 1);
-  std::normal_distribution<float> normal(0, 3);
-  std::vector<std::byte> values(count * size_of(dtype));
-  for (size_t i = 0; i < count; ++i) {
-    const float value = normal(random);
-    if (dtype == Dtype::f32) testing::put_as(values.data() + 4 * i, value);
-    if (dtype == Dtype::f16) testing::put_as(values.data() + 2 * i, testing::f16_of(value));
-    if (dtype == Dtype::bf16) testing::put_as(values.data() + 2 * i, testing::bf16_of(value));
-  }
-  return values;
-}
-
 void expect_same_bits(Group& group, Group& by_worker, Dtype dtype, size_t count) {
-  const auto mine = ordinary_values(group.rank(), dtype, count);
+  const Bytes mine = sevenths(dtype, count, group.rank());
   const auto type = static_cast<tutti_dtype>(dtype);
   const auto sum = [&](Group& through, bool async, const char* strategy) {
-    std::vector<std::byte> out(mine.size());
+    Bytes out(mine.size());
     tutti_options options = tutti_defaults();
     options.strategy = strategy;
     tutti_work* work = nullptr;

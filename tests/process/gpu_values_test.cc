@@ -1,7 +1,5 @@
 // Values of operations on the memory of GPUs: the bits that the host gives, in each dtype and under
 // every strategy, on one host with several ranks a GPU and several GPUs, and on two hosts.
-#include <random>
-
 #include "tests/process/gpu_fixture.h"
 
 namespace tutti {
@@ -16,15 +14,6 @@ class GpuValues : public GpuMesh {};
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuValues,
                          ::testing::Values(std::vector{1}, std::vector{2}, std::vector{5},
                                            std::vector{1, 1}, std::vector{3, 2}));
-
-// Sevenths, so that sums and products are rounded.
-Bytes sevenths(Dtype dtype, size_t count, int seed) {
-  std::mt19937 random(static_cast<unsigned>(seed));
-  Bytes made(count * size_of(dtype));
-  for (size_t i = 0; i < count; ++i)
-    put(made, dtype, i, static_cast<double>(static_cast<int>(random() % 2001) - 1000) / 7);
-  return made;
-}
 
 // For each rank; the first one's is 1.
 double factor_of(int rank) { return rank == 0 ? 1 : 1.0 / (rank + 2); }

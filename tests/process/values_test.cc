@@ -1,71 +1,260 @@
-// Acceptance checks, over real agents, workers and ranks: each collective's values under every
-// strategy, for even and uneven sizes.
+// Values of collectives over real agents, workers and ranks: a table of what is checked over which
+// memory, on which layouts of ranks and hosts, and of which kind.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
 
-#include "tests/support/test_mesh.h"
+#include "proto/board.h"
+#include "tests/process/task.h"
 
 namespace tutti {
 namespace {
 
 using namespace testing;
 
-const std::vector<std::string> kStrategies = {"centralized", "tree:1", "tree:2", "tree:5", "ring"};
+using Layouts = std::vector<std::vector<int>>;
 
-// One mesh for the whole file; each test has its own job.
-class Values : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { mesh_ = new TestMesh(4); }
-  static void TearDownTestSuite() { delete std::exchange(mesh_, nullptr); }
-
-  static std::string job() {
-    return ::testing::UnitTest::GetInstance()->current_test_info()->name();
-  }
-  static std::string run(const std::vector<int>& per_host, const testing::Trainer::Body& body) {
-    return mesh_->run(job(), per_host, body);
-  }
-
-  static TestMesh* mesh_;
+// `name` says what is exact on all of these layouts. With small windows, of 512 KiB in segments of
+// 16 MiB, tensors of ordinary memory pass between hosts several at a time.
+struct Row {
+  const char* name;
+  Layouts layouts;
+  std::vector<Sweep> sweeps;
+  bool small_windows = false;
 };
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
 
-TestMesh* Values::mesh_ = nullptr;
+const std::vector<std::string> kStrategies = {"centralized", "tree:1", "tree:2", "tree:5", "ring"};
+const std::vector kEvery(kEveryCollective.begin(), kEveryCollective.end());
+const std::vector kEveryMemory(std::begin(kMemories), std::end(kMemories));
+const std::vector kEveryWay(std::begin(kWays), std::end(kWays));
+const std::vector kWindowed = {Collective::all_reduce, Collective::reduce, Collective::broadcast};
+const std::vector kBoth = {true, false};
+const std::vector kFloats = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16};
+const Layouts kHosts = {{1, 1}, {2, 2}, {1, 3}, {1, 2, 1}};
 
-void check_equal(const std::vector<float>& got, const std::vector<float>& want,
-                 const std::string& where) {
-  for (size_t i = 0; i < want.size(); ++i)
-    check(got.at(i) == want[i], where + ": element " + std::to_string(i) + " is " +
-                                    std::to_string(got[i]) + ", not " + std::to_string(want[i]));
+template <class Enum>
+std::vector<Enum> all_of(int count) {
+  std::vector<Enum> all;
+  for (int i = 0; i < count; ++i) all.push_back(static_cast<Enum>(i));
+  return all;
 }
 
-void sum_and_mean(const RankContext& context) {
-  Group group = context.join();
-  const auto r = static_cast<float>(context.rank);
-  for (const std::string& strategy : kStrategies) {
-    std::vector<float> x = {r, r + 1, r + 2, r + 3};
-    group.all_reduce(std::span(x), sum, {.strategy = strategy});
-    check_equal(x, {6, 10, 14, 18}, strategy + " sum");
-    x = {r, r + 1, r + 2, r + 3};
-    group.all_reduce(std::span(x), mean, {.strategy = strategy});
-    check_equal(x, {1.5, 2.5, 3.5, 4.5}, strategy + " mean");
+Counts many(size_t tensors, size_t (*count)(size_t)) {
+  Counts counts;
+  for (size_t i = 0; i < tensors; ++i) counts.push_back(count(i));
+  return counts;
+}
+
+Counts few_large_and_many_small() {
+  Counts counts = {0, 1, 70'000, 3, 0, 200'000, 1000, 65'536, 65'537};
+  for (const size_t count : many(300, [](size_t i) { return i * 7 % 1500; }))
+    counts.push_back(count);
+  return counts;
+}
+
+const Sweep kSumsAndMeans = {
+    .counts = {0, 4, 10, 35}, .ops = {Op::sum, Op::mean}, .strategies = kStrategies};
+
+std::vector<Row> rows_of_strategies() {
+  return {
+      {"SumsAndMeansUnderEveryStrategy", {{4}, {2, 2}, {2, 1}, {3, 1}}, {kSumsAndMeans}},
+      {"RingsOfFewElements",
+       {{3}, {4}, {3, 3}, {2, 2}, {1, 1, 1}, {1, 1, 1, 1}, {2, 2, 2, 2}},
+       {{.counts = {3, 4, 5, 9, 13}, .strategies = {"ring"}}}},
+  };
+}
+
+std::vector<Row> rows_of_one_host() {
+  const Counts two_blocks = {2 * kBoardBlockBytes / 8 + 1001, 2 * kBoardBlockBytes / 4 + 1001,
+                             2 * kBoardBlockBytes / 2 + 1001};
+  const std::vector reductions = {Collective::all_reduce, Collective::reduce,
+                                  Collective::reduce_scatter};
+  return {
+      {"EveryCollectiveOverEveryMemoryOnOneHost",
+       {{1}, {2}, {3}, {4}},
+       {{.collectives = kEvery,
+         .counts = {0, 1, 3, 1001, 40'001},
+         .memories = kEveryMemory,
+         .ways = kEveryWay,
+         .in_place = kBoth}}},
+      {"SeveralMegabytesOnOneHost",
+       {{2}, {3}},
+       {{.collectives = kEvery, .counts = {300'007, 1'200'001}, .memories = kEveryMemory},
+        {.counts = {2'000'003},
+         .dtypes = {Dtype::u8},
+         .ops = {Op::max},
+         .memories = {Memory::by_rank},
+         .ways = kEveryWay,
+         .in_place = {false}}}},
+      {"EveryDtypeAndOpOnOneHost",
+       {{2}},
+       {{.collectives = {Collective::all_reduce, Collective::reduce_scatter},
+         .counts = {33, 150'001},
+         .dtypes = all_of<Dtype>(kDtypes),
+         .ops = all_of<Op>(kOps)}}},
+      // Inputs are multiplied wherever they are: in their output's memory, a copy, or a window.
+      {"PremultipliedSumsOverEveryMemoryOnOneHost",
+       {{3}},
+       {{.collectives = reductions,
+         .counts = {0, 33, 5001},
+         .dtypes = kFloats,
+         .ops = {Op::premul_sum},
+         .memories = kEveryMemory,
+         .ways = kEveryWay,
+         .in_place = kBoth},
+        {.collectives = reductions,
+         .counts = two_blocks,
+         .dtypes = kFloats,
+         .ops = {Op::premul_sum},
+         .in_place = kBoth}}},
+  };
+}
+
+std::vector<Row> rows_of_lists() {
+  return {
+      // They are folded in place, unless only the worker knows the strategy.
+      {"ListsInSharedMemoryUnderEveryStrategy",
+       {{3}},
+       {{.lists = {{1000, 3, 70'000}},
+         .memories = {Memory::shared},
+         .strategies = {"", "ring", "tree:2", "centralized,ring"}}}},
+      // One list is small, the other is staged where it may be.
+      {"PremultipliedListsOverEveryMemory",
+       {{3}},
+       {{.lists = {{1000, 0, 3, 5}, {1000, 0, 3, 200'003}},
+         .ops = {Op::premul_sum},
+         .memories = kEveryMemory,
+         .ways = {Way::async, Way::blocking},
+         .in_place = kBoth}}},
+      {"ListsUnderEveryStrategy",
+       {{2}, {2, 2}, {1, 2, 1}},
+       {{.lists = {few_large_and_many_small(), {5}, Counts(5000, 20)},
+         .memories = {Memory::by_side},
+         .strategies = {"auto", "ring", "centralized", "tree:2", "ring,tree:1"}}}},
+  };
+}
+
+std::vector<Row> rows_of_uneven_blocks() {
+  const std::vector twice = {Way::blocking, Way::async};
+  return {
+      {"UnevenBlocksOnOneHost",
+       {{1}, {2}, {3}, {4}},
+       {{.uneven = {5000},
+         .memories = kEveryMemory,
+         .ways = twice,
+         .in_place = kBoth,
+         .strategies = {"", "tree:2"}},
+        {.uneven = {100'003}, .memories = kEveryMemory, .ways = twice, .in_place = kBoth}}},
+      {"UnevenBlocksOverHosts",
+       {{1, 1, 0}, {2, 1, 0}, {1, 2, 1}, {0, 1, 3}},
+       {{.uneven = {3000},
+         .memories = kEveryMemory,
+         .ways = twice,
+         .in_place = kBoth,
+         .strategies = {"ring", "centralized", "tree:2"}}}},
+      // More than one slice of the engine, and blocks that end in different slices.
+      {"LargeUnevenBlocksOverHosts",
+       {{2, 1}},
+       {{.uneven = {700'003},
+         .memories = {Memory::by_rank},
+         .in_place = {false},
+         .strategies = {"ring", "centralized"}}}},
+  };
+}
+
+std::vector<Row> rows_of_small_windows() {
+  return {
+      {"EveryMemoryThroughSmallWindows",
+       kHosts,
+       {{.collectives = kWindowed,
+         .counts = {16'385, 300'001},
+         .memories = kEveryMemory,
+         .ways = {Way::blocking, Way::passing, Way::by_rank, Way::by_three},
+         .in_place = kBoth}},
+       true},
+      {"DtypesUnderEveryStrategyThroughSmallWindows",
+       kHosts,
+       {{.collectives = kWindowed,
+         .counts = {700'003},
+         .dtypes = {Dtype::bf16, Dtype::f64, Dtype::u8},
+         .ops = {Op::max},
+         .strategies = {"centralized", "ring", "tree:1", "ring,tree:2"}}},
+       true},
+      {"ListsThroughSmallWindows",
+       kHosts,
+       {{.lists = {many(500, [](size_t i) { return i * 37 % 3000; })},
+         .ways = {Way::blocking, Way::by_rank}}},
+       true},
+      {"ListsLargerThanTheSegment",
+       {{1, 2}},
+       {{.lists = {Counts(20, 400'000)}, .ways = {Way::blocking, Way::async}}},
+       true},
+  };
+}
+
+std::vector<Row> every_row() {
+  std::vector<Row> all;
+  for (const std::vector<Row>& rows : {rows_of_strategies(), rows_of_one_host(), rows_of_lists(),
+                                       rows_of_uneven_blocks(), rows_of_small_windows()})
+    all.insert(all.end(), rows.begin(), rows.end());
+  return all;
+}
+
+TestMesh mesh_of(const Row& row) {
+  if (row.small_windows) {
+    setenv("TUTTI_SLICE_BYTES", "65536", 1);
+    setenv("TUTTI_SEGMENT_BYTES", "16777216", 1);
+  }
+  size_t hosts = 0;
+  for (const std::vector<int>& layout : row.layouts) hosts = std::max(hosts, layout.size());
+  TestMesh mesh(static_cast<int>(hosts));
+  unsetenv("TUTTI_SLICE_BYTES");
+  unsetenv("TUTTI_SEGMENT_BYTES");
+  return mesh;
+}
+
+class ValuesTable : public ::testing::TestWithParam<Row> {};
+
+TEST_P(ValuesTable, AreExact) {
+  const TestMesh mesh = mesh_of(GetParam());
+  // Jobs of their own: that a rank has ended on one host may be heard of after it joins on another.
+  for (const std::vector<int>& layout : GetParam().layouts) {
+    const std::string job = "on " + ::testing::PrintToString(layout);
+    EXPECT_EQ(mesh.run(job, layout,
+                       [](const RankContext& context) {
+                         Group group = context.join();
+                         for (const Sweep& sweep : GetParam().sweeps) run_sweep(group, sweep);
+                       }),
+              "")
+        << job;
   }
 }
 
-TEST_F(Values, SumAndMeanOfFourUnderEveryStrategy) {
-  EXPECT_EQ(run({4}, sum_and_mean), "");
-  EXPECT_EQ(mesh_->run(job() + "-hosts", {2, 2}, sum_and_mean), "");
+INSTANTIATE_TEST_SUITE_P(, ValuesTable, ::testing::ValuesIn(every_row()),
+                         [](const auto& info) { return info.param.name; });
+
+// ---- What is no row of the table ----
+
+std::string run(const std::vector<int>& per_host, const Trainer::Body& body) {
+  return TestMesh(static_cast<int>(per_host.size())).run("job", per_host, body);
 }
 
-TEST(ValuesOverGrpc, SumAndMeanOfFourUnderEveryStrategy) {
+TEST(Values, SumsAndMeansOverGrpc) {
   setenv("TUTTI_TRANSPORT", "grpc", 1);
   const TestMesh mesh(2);
   unsetenv("TUTTI_TRANSPORT");
-  EXPECT_EQ(mesh.run("grpc", {2, 2}, sum_and_mean), "");
+  EXPECT_EQ(mesh.run("grpc", {2, 2},
+                     [](const RankContext& context) {
+                       Group group = context.join();
+                       run_sweep(group, kSumsAndMeans);
+                     }),
+            "");
   EXPECT_NE(mesh.log_tails().find("at grpc://"), std::string::npos);
 }
 
-TEST_F(Values, OneRankKeepsItsInput) {
+TEST(Values, OneRankKeepsItsInput) {
   EXPECT_EQ(run({1},
                 [](const RankContext& context) {
                   Group group = context.join();
@@ -80,84 +269,7 @@ TEST_F(Values, OneRankKeepsItsInput) {
             "");
 }
 
-// all_reduce of `count` elements of rank + 1 under ring; the exact sum everywhere.
-void ring_of(const RankContext& context, size_t count, bool ones) {
-  Group group = context.join();
-  std::vector<float> x(count, ones ? 1.0f : static_cast<float>(context.rank + 1));
-  group.all_reduce(std::span(x), sum, {.strategy = "ring"});
-  const int n = context.world_size;
-  const auto want = static_cast<float>(ones ? n : n * (n + 1) / 2);
-  check_equal(x, std::vector<float>(count, want), std::to_string(n) + " ranks");
-}
-
-TEST_F(Values, RingOfFewerElementsThanRanks) {
-  EXPECT_EQ(mesh_->run("a", {3}, [](const RankContext& context) { ring_of(context, 3, false); }),
-            "");
-  EXPECT_EQ(mesh_->run("b", {4}, [](const RankContext& context) { ring_of(context, 3, false); }),
-            "");
-  EXPECT_EQ(
-      mesh_->run("c", {1, 1, 1, 1}, [](const RankContext& context) { ring_of(context, 3, false); }),
-      "");
-}
-
-TEST_F(Values, RingOfUnevenSlices) {
-  EXPECT_EQ(mesh_->run("a", {2, 2}, [](const RankContext& context) { ring_of(context, 5, false); }),
-            "");
-  EXPECT_EQ(
-      mesh_->run("b", {2, 2, 2, 2}, [](const RankContext& context) { ring_of(context, 9, true); }),
-      "");
-  EXPECT_EQ(
-      mesh_->run("c", {1, 1, 1}, [](const RankContext& context) { ring_of(context, 4, false); }),
-      "");
-  EXPECT_EQ(
-      mesh_->run("d", {3, 3}, [](const RankContext& context) { ring_of(context, 13, false); }), "");
-}
-
-TEST_F(Values, TinyAndEmptyTensors) {
-  EXPECT_EQ(mesh_->run("a", {2, 2}, [](const RankContext& context) { ring_of(context, 4, false); }),
-            "");
-  EXPECT_EQ(run({2, 1},
-                [](const RankContext& context) {
-                  Group group = context.join();
-                  for (const std::string& strategy : kStrategies) {
-                    std::vector<float> empty;
-                    group.all_reduce(std::span(empty), sum, {.strategy = strategy});
-                  }
-                }),
-            "");
-}
-
-TEST_F(Values, TwoDimensionsUnderEveryStrategy) {
-  EXPECT_EQ(run({2, 1},
-                [](const RankContext& context) {
-                  Group group = context.join();
-                  for (const std::string& strategy : kStrategies) {
-                    std::vector<float> x(35), want(35);
-                    for (int i = 0; i < 35; ++i) {
-                      x[i] = static_cast<float>(i + context.rank);
-                      want[i] = static_cast<float>(3 * i + 3);
-                    }
-                    group.all_reduce(std::span(x), sum, {.strategy = strategy});
-                    check_equal(x, want, strategy);
-                  }
-                }),
-            "");
-}
-
-TEST_F(Values, MeanIsOverRanksNotHosts) {
-  EXPECT_EQ(run({3, 1},
-                [](const RankContext& context) {
-                  Group group = context.join();
-                  for (const std::string& strategy : kStrategies) {
-                    std::vector<float> x(10, static_cast<float>(context.rank));
-                    group.all_reduce(std::span(x), mean, {.strategy = strategy});
-                    check_equal(x, std::vector<float>(10, 1.5), strategy);
-                  }
-                }),
-            "");
-}
-
-TEST_F(Values, AHundredOperationsInOneSession) {
+TEST(Values, AHundredOperationsInOneSession) {
   EXPECT_EQ(run({2, 2},
                 [](const RankContext& context) {
                   Group group = context.join();
@@ -211,7 +323,7 @@ void every_pair(const RankContext& context) {
     }
 }
 
-TEST_F(Values, EveryPairOfStrategiesOnFourHostsOfFour) {
+TEST(Values, EveryPairOfStrategiesOnFourHostsOfFour) {
   EXPECT_EQ(run({4, 4, 4, 4}, every_pair), "");
 }
 

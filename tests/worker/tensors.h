@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/values.h"
+#include "tests/support/reference.h"
 #include "tests/worker/cluster.h"
 
 namespace tutti::testing {
@@ -17,13 +17,18 @@ inline constexpr Strategy kRing{StrategyKind::ring};
 class Tensors {
  public:
   Tensors(Cluster& cluster, Signature signature, bool in_place = false)
-      : cluster_(cluster), signature_(signature), world_(cluster.size()) {
-    const Collective c = signature.collective;
-    const size_t in_blocks = has_input_blocks(c) ? world_ : 1;
-    const size_t out_blocks = has_output_blocks(c) ? world_ : 1;
-    for (int rank = 0; rank < world_; ++rank) {
-      in_.push_back(filled(rank, signature.count * in_blocks));
-      out_.push_back(in_place ? Bytes() : Bytes(signature.count * out_blocks * element()));
+      : cluster_(cluster),
+        signature_(signature),
+        reference_{signature.collective,
+                   cluster.size(),
+                   signature.op,
+                   signature.count,
+                   static_cast<int>(signature.root),
+                   {}} {
+    for (int rank = 0; rank < reference_.ranks; ++rank) {
+      in_.push_back(given(rank));
+      const size_t blocks = has_output_blocks(signature.collective) ? reference_.ranks : 1;
+      out_.push_back(in_place ? Bytes() : Bytes(signature.count * blocks * element()));
     }
   }
 
@@ -46,7 +51,7 @@ class Tensors {
   }
 
   void check() {
-    for (int rank = 0; rank < world_; ++rank) check_rank(rank);
+    for (int rank = 0; rank < reference_.ranks; ++rank) check_rank(rank);
   }
 
   const Bytes& result(int rank) const { return out_[rank].empty() ? in_[rank] : out_[rank]; }
@@ -59,53 +64,32 @@ class Tensors {
   }
   size_t element() const { return size_of(signature_.dtype); }
 
-  Bytes filled(int rank, size_t count) const {
-    Bytes tensor(count * element());
-    for (size_t i = 0; i < count; ++i)
-      put(tensor, signature_.dtype, i, contribution(signature_.op, rank, i));
+  // Those that give nothing have a buffer of values, too, which nobody may read or change.
+  Bytes given(int rank) const {
+    const size_t blocks = has_input_blocks(signature_.collective) ? reference_.ranks : 1;
+    Bytes tensor(signature_.count * blocks * element());
+    for (size_t i = 0; i < signature_.count * blocks; ++i)
+      put(tensor, signature_.dtype, i, reference_.input(rank, i));
     return tensor;
   }
 
   void check_rank(int rank) {
-    const Collective c = signature_.collective;
-    const int root = static_cast<int>(signature_.root);
-    if (c == Collective::barrier) return;
-    if (ends_at_root() && rank != root) {
-      ASSERT_EQ(in_[rank], filled(rank, signature_.count)) << "an input was changed";
+    if (signature_.collective == Collective::barrier) return;
+    if (ends_at_root() && rank != reference_.root) {
+      ASSERT_EQ(in_[rank], given(rank)) << "an input was changed";
       return;
     }
-    const size_t count = result(rank).size() / element();
-    for (size_t i = 0; i < count; ++i) {
-      const double want = wanted(rank, i);
-      ASSERT_EQ(get(result(rank), signature_.dtype, i), held(signature_.dtype, want))
-          << to_string(signature_) << " world " << world_ << " rank " << rank << " element " << i;
-    }
-  }
-
-  double wanted(int rank, size_t i) const {
-    const size_t block = std::max<size_t>(signature_.count, 1);
-    switch (signature_.collective) {
-      case Collective::broadcast:
-        return contribution(signature_.op, static_cast<int>(signature_.root), i);
-      case Collective::all_gather:
-      case Collective::gather:
-        return contribution(signature_.op, static_cast<int>(i / block), i % block);
-      case Collective::scatter:
-        return contribution(signature_.op, static_cast<int>(signature_.root),
-                            static_cast<size_t>(rank) * block + i);
-      case Collective::all_to_all:
-        return contribution(signature_.op, static_cast<int>(i / block),
-                            static_cast<size_t>(rank) * block + i % block);
-      case Collective::reduce_scatter:
-        return expected(signature_.op, world_, static_cast<size_t>(rank) * block + i);
-      default:
-        return expected(signature_.op, world_, i);
+    for (size_t i = 0; i < result(rank).size() / element(); ++i) {
+      ASSERT_EQ(get(result(rank), signature_.dtype, i),
+                held(signature_.dtype, reference_.output(rank, i)))
+          << to_string(signature_) << " world " << reference_.ranks << " rank " << rank
+          << " element " << i;
     }
   }
 
   Cluster& cluster_;
   const Signature signature_;
-  const int world_;
+  const Reference reference_;
   std::vector<Bytes> in_;
   std::vector<Bytes> out_;  // Empty: in place.
 };
