@@ -53,6 +53,12 @@ class Flag {
   std::atomic<bool>* value_;
 };
 
+inline std::vector<float> ramp(size_t count, float base) {
+  std::vector<float> tensor(count);
+  for (size_t i = 0; i < count; ++i) tensor[i] = base + static_cast<float>(i % 100);
+  return tensor;
+}
+
 inline void check_all(std::span<const float> x, float value) {
   for (const float element : x)
     if (element != value) check(false, std::to_string(element) + ", not " + std::to_string(value));

@@ -137,6 +137,26 @@ class GpuMemory {
   std::byte* data_;
 };
 
+// Where the sides of a task lie: on a GPU, and, where there is a stream, in its order.
+struct OnGpu {
+  const CudaProgram* cuda = nullptr;
+  cuda::Stream stream = nullptr;
+
+  GpuMemory make(Group& /*group*/, size_t bytes, bool /*shared*/) const {
+    return {*cuda, std::max(bytes, size_t{1})};
+  }
+  void write(std::byte* to, const Bytes& from) const {
+    if (!from.empty()) cuda->write(to, from, stream);
+  }
+  Bytes read(const std::byte* from, size_t bytes) const {
+    return bytes == 0 ? Bytes() : cuda->read<std::byte>(from, bytes, stream);
+  }
+  void choose(tutti_options& options) const {
+    options.on_stream = stream == nullptr ? 0 : 1;
+    options.stream = stream;
+  }
+};
+
 // A group of the C ABI, for calls with streams.
 class CGroup {
  public:
@@ -189,12 +209,6 @@ inline tutti_options on_stream(cuda::Stream stream) {
   return options;
 }
 
-inline std::vector<float> ramp(size_t count, float base) {
-  std::vector<float> tensor(count);
-  for (size_t i = 0; i < count; ++i) tensor[i] = base + static_cast<float>(i % 100);
-  return tensor;
-}
-
 // The sum over all ranks of ramp(count, rank).
 inline std::vector<float> sum_of_ramps(size_t count, int ranks) {
   std::vector<float> sum(count);
@@ -210,10 +224,70 @@ inline void all_reduce(CGroup& group, const void* in, void* out, size_t count,
       tutti_all_reduce(group.get(), in, out, count, TUTTI_F32, TUTTI_SUM, options, work));
 }
 
+// Calls an operation whose input and output are equally large on the host; on a GPU; and there in
+// place and in the order of a stream. What it does not write stays as it is.
+using Call =
+    std::function<tutti_code(std::byte* in, std::byte* out, const tutti_options*, tutti_work**)>;
+inline void check_same_bits(const std::string& what, const CudaProgram& cuda, Bytes input,
+                            tutti_options options, const Call& call) {
+  const size_t bytes = input.size();
+  const Bytes unwritten(bytes, std::byte{0x5a});
+  Bytes apart = unwritten, in_place = input;
+  CGroup::expect(call(input.data(), apart.data(), &options, nullptr));
+  CGroup::expect(call(in_place.data(), in_place.data(), &options, nullptr));
+  const GpuMemory in(cuda, bytes), out(cuda, bytes);
+  cuda.write(in.data(), input);
+  cuda.write(out.data(), unwritten);
+  CGroup::expect(call(in.data(), out.data(), &options, nullptr));
+  check(cuda.read<std::byte>(out.data(), bytes) == apart, what);
+  check(cuda.read<std::byte>(in.data(), bytes) == input, what + ": the input stays");
+  const cuda::Stream stream = cuda.stream();
+  options.on_stream = 1;
+  options.stream = stream;
+  tutti_work* work = nullptr;
+  CGroup::expect(call(in.data(), in.data(), &options, &work));
+  check(cuda.read<std::byte>(in.data(), bytes, stream) == in_place, what + " in place");
+  CGroup::expect(tutti_work_wait(work, -1));
+  tutti_work_free(work);
+}
+
 inline void check_refused(tutti_code code, tutti_code expected, const std::string& part) {
   const std::string message = tutti_last_error()->message;
   check(code == expected, std::string(tutti_code_name(code)) + ": " + message);
   check(message.find(part) != std::string::npos, "'" + message + "' does not say '" + part + "'");
+}
+
+// Values of every collective on GPUs, and of calls that block, do not, or are in a stream's order.
+// Others are made on the same memory again. `at_end` runs before a rank leaves.
+inline void check_values(
+    const RankContext& context, const std::function<void()>& at_end = [] {}) {
+  const CudaProgram cuda(context.rank % 2);
+  Group group = context.join();
+  const OnGpu apart{&cuda}, on_stream{&cuda, cuda.stream()};
+  for (const OnGpu& place : {apart, on_stream}) {
+    run_sweep(group,
+              {.collectives = {kEveryCollective.begin(), kEveryCollective.end()},
+               .counts = {3000, 5000},
+               .uneven = {100},
+               .ops = {Op::sum, Op::max},
+               .ways = {Way::blocking, Way::async},
+               .in_place = {true, false}},
+              place);
+    run_sweep(group,
+              {.collectives = {Collective::reduce}, .counts = {10'000}, .ops = {Op::premul_sum}},
+              place);
+  }
+  for (const size_t count : {1, 1000, 300'001, 1'000'000, 2'000'000})
+    for (const bool in_place : {false, true}) {
+      PartAt part(group, {.count = count, .in_place = in_place}, apart);
+      for (int round = 0; round < 3; ++round) {
+        part.fill();
+        part.begin();
+        part.end();
+      }
+    }
+  at_end();
+  group.barrier();  // Nobody leaves before.
 }
 
 // On one host with several ranks a GPU and several GPUs, and on two hosts.

@@ -1,7 +1,6 @@
 // Lists of tensors in the memory of GPUs: one operation each, with the bits of the host, on one
 // host with several ranks a GPU and several GPUs, and on two hosts.
 #include <numeric>
-#include <random>
 
 #include "tests/process/gpu_fixture.h"
 
@@ -35,14 +34,7 @@ class List {
     for (const size_t offset : offsets_) all.push_back(base + offset);
     return all;
   }
-  // Sevenths of whole numbers, so that sums of floats are rounded.
-  Bytes values(int seed) const {
-    std::mt19937 random(static_cast<unsigned>(seed));
-    Bytes made(bytes_);
-    for (size_t i = 0; i < bytes_ / size_of(dtype_); ++i)
-      put(made, dtype_, i, static_cast<double>(static_cast<int>(random() % 2001) - 1000) / 7);
-    return made;
-  }
+  Bytes values(int seed) const { return sevenths(dtype_, bytes_ / size_of(dtype_), seed); }
   tutti_code all_reduce(CGroup& group, std::byte* in, std::byte* out, tutti_op op,
                         const tutti_options* options, tutti_work** work = nullptr) const {
     const std::vector<void*> ins = at(in), outs = at(out);
@@ -59,34 +51,13 @@ class List {
   size_t bytes_ = 0;
 };
 
-tutti_options without_stream(tutti_options options) {
-  options.on_stream = 0;
-  return options;
-}
-
-// On the host; on a GPU; and there in place and in the order of a stream. What lies between the
-// tensors stays as it is.
 void check_same_bits(CGroup& group, const CudaProgram& cuda, const List& list, tutti_op op,
-                     tutti_options options, const Bytes& input, const std::string& what) {
-  Bytes copy = input;
-  Bytes expected(list.bytes(), std::byte{0x5a});
-  CGroup::expect(list.all_reduce(group, copy.data(), expected.data(), op, &options));
-  const GpuMemory in(cuda, list.bytes()), out(cuda, list.bytes());
-  cuda.write(in.data(), input);
-  cuda.write(out.data(), Bytes(list.bytes(), std::byte{0x5a}));
-  CGroup::expect(list.all_reduce(group, in.data(), out.data(), op, &options));
-  check(cuda.read<std::byte>(out.data(), list.bytes()) == expected, what);
-  check(cuda.read<std::byte>(in.data(), list.bytes()) == input, what + ": the input stays");
-  const cuda::Stream stream = cuda.stream();
-  options.on_stream = 1;
-  options.stream = stream;
-  tutti_work* work = nullptr;
-  CGroup::expect(list.all_reduce(group, in.data(), in.data(), op, &options, &work));
-  const tutti_options on_host = without_stream(options);
-  CGroup::expect(list.all_reduce(group, copy.data(), copy.data(), op, &on_host));
-  check(cuda.read<std::byte>(in.data(), list.bytes(), stream) == copy, what + " in place");
-  CGroup::expect(tutti_work_wait(work, -1));
-  tutti_work_free(work);
+                     const tutti_options& options, const std::string& what) {
+  testing::check_same_bits(
+      what, cuda, list.values(tutti_rank(group.get())), options,
+      [&](std::byte* in, std::byte* out, const tutti_options* how, tutti_work** work) {
+        return list.all_reduce(group, in, out, op, how, work);
+      });
   CGroup::expect(tutti_barrier(group.get(), nullptr, nullptr));  // Nobody leaves before.
 }
 
@@ -105,7 +76,7 @@ TEST_P(GpuLists, ListsGiveTheBitsOfTheHost) {
                   tutti_options options = tutti_defaults();
                   options.strategy = strategy;
                   if (op == TUTTI_PREMUL_SUM) options.factor = 1.0 / (context.rank + 2);
-                  check_same_bits(group, cuda, list, op, options, list.values(context.rank),
+                  check_same_bits(group, cuda, list, op, options,
                                   std::string(name_of(dtype)) + " " + strategy);
                 }
               }
@@ -121,8 +92,7 @@ TEST_P(GpuLists, AListOfManySmallTensors) {
               std::iota(counts.begin(), counts.end(), 1);
               for (size_t& count : counts) count = count * 37 % 300;
               const List list(Dtype::f32, counts);
-              check_same_bits(group, cuda, list, TUTTI_SUM, tutti_defaults(),
-                              list.values(context.rank), "many");
+              check_same_bits(group, cuda, list, TUTTI_SUM, tutti_defaults(), "many");
             }),
             "");
 }

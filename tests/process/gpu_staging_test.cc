@@ -33,31 +33,10 @@ bool status_tells(const std::string& address) {
   });
 }
 
-TEST_P(GpuStaging, CallsThatBlockAndWork) {
+TEST_P(GpuStaging, EveryCollectiveIsExactAndTheStatusTells) {
   const std::string address = mesh_.host(0).address;
-  EXPECT_EQ(
-      run([&](const RankContext& context) {
-        const CudaProgram cuda(context.rank % 2);
-        CGroup group(context);
-        for (const size_t count : {1, 1000, 300'001, 1'000'000}) {
-          const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
-          const std::vector<float> sum = sum_of_ramps(count, context.world_size);
-          cuda.write(in.data(), ramp(count, float(context.rank)));
-          for (int round = 0; round < 3; ++round) {
-            cuda.write(out.data(), std::vector<float>(count, -1));
-            all_reduce(group, in.data(), out.data(), count);
-            check(cuda.read<float>(out.data(), count) == sum, "a right sum");
-          }
-          tutti_work* work = nullptr;
-          all_reduce(group, in.data(), in.data(), count, nullptr, &work);
-          CGroup::expect(tutti_work_wait(work, -1));
-          tutti_work_free(work);
-          check(cuda.read<float>(in.data(), count) == sum, "a right sum in place");
-        }
-        check(status_tells(address), "the status says so");
-        CGroup::expect(tutti_barrier(group.get(), nullptr, nullptr));  // Nobody leaves before.
-      }),
-      "");
+  const auto tells = [&] { check(status_tells(address), "the status says so"); };
+  EXPECT_EQ(run([&](const RankContext& context) { check_values(context, tells); }), "");
 }
 
 // The host starts operations on several tensors before the stream reaches the first.
@@ -160,35 +139,6 @@ TEST_P(GpuStaging, TwoGpusOfAProcess) {
                     for (const GpuMemory* out : {&x, &y}) reduce(*in, *out, stream);
             }),
             "");
-}
-
-TEST_P(GpuStaging, OtherCollectives) {
-  EXPECT_EQ(
-      run([](const RankContext& context) {
-        const CudaProgram cuda(context.rank % 2);
-        CGroup group(context);
-        const auto ranks = static_cast<size_t>(context.world_size);
-        const size_t n = 3000;
-        const GpuMemory all(cuda, n * ranks * 4), one(cuda, n * 4);
-        std::byte* own = all.data() + static_cast<size_t>(context.rank) * n * 4;
-        cuda.write(own, ramp(n, float(context.rank)));
-        CGroup::expect(tutti_all_gather(group.get(), own, all.data(), n, TUTTI_F32, nullptr,
-                                        nullptr));  // In place.
-        for (size_t r = 0; r < ranks; ++r)
-          check(cuda.read<float>(all.data() + r * n * 4, n) == ramp(n, float(r)), "a block");
-        CGroup::expect(tutti_reduce_scatter(group.get(), all.data(), one.data(), n, TUTTI_F32,
-                                            TUTTI_MAX, nullptr, nullptr));
-        check(cuda.read<float>(one.data(), n) == ramp(n, float(context.rank)), "a part");
-        CGroup::expect(tutti_broadcast(group.get(), one.data(), n, TUTTI_F32, 0, nullptr, nullptr));
-        check(cuda.read<float>(one.data(), n) == ramp(n, 0), "the root's");
-        cuda.write(one.data(), ramp(n, 5));
-        CGroup::expect(tutti_reduce(group.get(), one.data(), one.data(), n, TUTTI_F32, TUTTI_SUM, 0,
-                                    nullptr, nullptr));
-        std::vector<float> sum = ramp(n, 5);
-        for (float& value : sum) value *= context.rank == 0 ? float(ranks) : 1;
-        check(cuda.read<float>(one.data(), n) == sum, "the sum at the root alone");
-      }),
-      "");
 }
 
 class GpuStagedMesh : public GpuMesh {};

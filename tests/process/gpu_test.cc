@@ -1,4 +1,5 @@
-// Operations on the memory of GPUs, through real agents and workers.
+// Operations on the memory of GPUs, through real agents and workers: memory, streams, refusals and
+// failures. Values: tests/process/gpu_values_test.cc.
 #include <dlfcn.h>
 
 #include <filesystem>
@@ -15,27 +16,6 @@ using namespace testing;
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuMesh,
                          ::testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
                                            std::vector{1, 1}, std::vector{3, 2}));
-
-TEST_P(GpuMesh, ACallThatBlocks) {
-  EXPECT_EQ(
-      run([](const RankContext& context) {
-        const CudaProgram cuda(context.rank % 2);
-        CGroup group(context);
-        for (const size_t count : {1, 1000, 300'001, 2'000'000}) {
-          const GpuMemory in(cuda, count * 4), out(cuda, count * 4);
-          cuda.write(in.data(), ramp(count, static_cast<float>(context.rank)));
-          for (int round = 0; round < 3; ++round) {
-            all_reduce(group, in.data(), out.data(), count);
-            check(cuda.read<float>(out.data(), count) == sum_of_ramps(count, context.world_size),
-                  "a right sum of " + std::to_string(count));
-          }
-          all_reduce(group, in.data(), in.data(), count);
-          check(cuda.read<float>(in.data(), count) == sum_of_ramps(count, context.world_size),
-                "in place");
-        }
-      }),
-      "");
-}
 
 // Views at any offset, of memory that is freed and allocated again at the same address.
 TEST_P(GpuMesh, MemoryIsKnownByItsBufferAndNotByItsAddress) {
@@ -98,39 +78,6 @@ TEST_P(GpuMesh, CallsFromAThreadWithoutAContext) {
                     "a right sum");
             }),
             "");
-}
-
-TEST_P(GpuMesh, EveryCollective) {
-  EXPECT_EQ(
-      run([](const RankContext& context) {
-        const CudaProgram cuda(context.rank % 2);
-        CGroup group(context);
-        const auto ranks = static_cast<size_t>(context.world_size);
-        const auto self = static_cast<float>(context.rank);
-        const size_t n = 5000;
-        const GpuMemory in(cuda, n * ranks * 4), out(cuda, n * ranks * 4);
-        tutti_group* g = group.get();
-        cuda.write(in.data(), ramp(n, self));
-        CGroup::expect(tutti_all_gather(g, in.data(), out.data(), n, TUTTI_F32, nullptr, nullptr));
-        for (size_t r = 0; r < ranks; ++r)
-          check(cuda.read<float>(out.data() + r * n * 4, n) == ramp(n, static_cast<float>(r)),
-                "all_gather");
-        CGroup::expect(tutti_broadcast(g, in.data(), n, TUTTI_F32, 0, nullptr, nullptr));
-        check(cuda.read<float>(in.data(), n) == ramp(n, 0), "broadcast");
-        for (size_t r = 0; r < ranks; ++r)
-          cuda.write(in.data() + r * n * 4, ramp(n, static_cast<float>(r) + self));
-        CGroup::expect(tutti_reduce_scatter(g, in.data(), out.data(), n, TUTTI_F32, TUTTI_MAX,
-                                            nullptr, nullptr));
-        check(cuda.read<float>(out.data(), n) == ramp(n, self + static_cast<float>(ranks) - 1),
-              "reduce_scatter");
-        CGroup::expect(tutti_all_to_all(g, in.data(), out.data(), n, TUTTI_F32, nullptr, nullptr));
-        for (size_t r = 0; r < ranks; ++r)
-          check(
-              cuda.read<float>(out.data() + r * n * 4, n) == ramp(n, self + static_cast<float>(r)),
-              "all_to_all");
-        CGroup::expect(tutti_barrier(g, nullptr, nullptr));
-      }),
-      "");
 }
 
 // Chunks that two offers hold are known to the worker by two addresses.
@@ -215,23 +162,6 @@ TEST_P(GpuMesh, CxxTakesSpansOfDeviceMemoryAndAStream) {
                     "a sum in the stream's order");
               group.all_reduce_async(x, max).wait();
               group.barrier();
-            }),
-            "");
-}
-
-TEST_P(GpuMesh, WorkIsWaitedFor) {
-  EXPECT_EQ(run([](const RankContext& context) {
-              const CudaProgram cuda(context.rank % 2);
-              CGroup group(context);
-              const GpuMemory x(cuda, 4000);
-              cuda.write(x.data(), ramp(1000, static_cast<float>(context.rank)));
-              const tutti_options options = on_stream(cuda.stream());
-              tutti_work* work = nullptr;
-              all_reduce(group, x.data(), x.data(), 1000, &options, &work);
-              CGroup::expect(tutti_work_wait(work, -1));
-              tutti_work_free(work);
-              check(cuda.read<float>(x.data(), 1000) == sum_of_ramps(1000, context.world_size),
-                    "a right sum");
             }),
             "");
 }
@@ -323,27 +253,6 @@ TEST_P(GpuMesh, AStreamThatIsCapturedIsRefused) {
               const auto end = reinterpret_cast<End>(dlsym(driver, "cuStreamEndCapture"));
               void* graph = nullptr;
               cuda.expect(end(stream, &graph));
-            }),
-            "");
-}
-
-TEST_P(GpuMesh, AllToAllWithCountsOnAStream) {
-  EXPECT_EQ(run([](const RankContext& context) {
-              const CudaProgram cuda(0);
-              CGroup group(context);
-              const auto ranks = static_cast<size_t>(context.world_size);
-              const std::vector<size_t> all(ranks, 10);
-              const GpuMemory in(cuda, ranks * 40), out(cuda, ranks * 40);
-              cuda.write(in.data(),
-                         std::vector<float>(10 * ranks, static_cast<float>(context.rank)));
-              const tutti_options options = on_stream(cuda.stream());
-              CGroup::expect(tutti_all_to_all_v(group.get(), in.data(), all.data(), out.data(),
-                                                all.data(), TUTTI_F32, &options, nullptr));
-              cuda.synchronize(static_cast<cuda::Stream>(options.stream));
-              for (size_t r = 0; r < ranks; ++r)
-                check(cuda.read<float>(out.data() + 40 * r, 10) ==
-                          std::vector<float>(10, static_cast<float>(r)),
-                      "the part of rank " + std::to_string(r));
             }),
             "");
 }

@@ -1,5 +1,5 @@
-// Values of operations on the memory of GPUs: the bits that the host gives, in each dtype and under
-// every strategy, on one host with several ranks a GPU and several GPUs, and on two hosts.
+// Values of operations on the memory of GPUs, and the bits that the host gives, in each dtype and
+// under every strategy, on one host with several ranks a GPU and several GPUs, and on two hosts.
 #include "tests/process/gpu_fixture.h"
 
 namespace tutti {
@@ -12,32 +12,15 @@ constexpr std::array kFloats = {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16}
 class GpuValues : public GpuMesh {};
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuValues,
-                         ::testing::Values(std::vector{1}, std::vector{2}, std::vector{5},
-                                           std::vector{1, 1}, std::vector{3, 2}));
+                         ::testing::Values(std::vector{1}, std::vector{2}, std::vector{4},
+                                           std::vector{5}, std::vector{1, 1}, std::vector{3, 2}));
+
+TEST_P(GpuValues, EveryCollectiveIsExact) {
+  EXPECT_EQ(run([](const RankContext& context) { check_values(context); }), "");
+}
 
 // For each rank; the first one's is 1.
 double factor_of(int rank) { return rank == 0 ? 1 : 1.0 / (rank + 2); }
-
-using Call = std::function<tutti_code(const void* in, void* out, const tutti_options*)>;
-
-// Calls an operation whose input and output are equally large, on the host; on a GPU; and there in
-// place and in the order of a stream.
-void check_same_bits(const std::string& what, const CudaProgram& cuda, const Bytes& input,
-                     tutti_options options, const Call& call) {
-  const size_t bytes = input.size();
-  Bytes expected(bytes);
-  CGroup::expect(call(input.data(), expected.data(), &options));
-  const GpuMemory in(cuda, bytes), out(cuda, bytes);
-  cuda.write(in.data(), input);
-  CGroup::expect(call(in.data(), out.data(), &options));
-  check(cuda.read<std::byte>(out.data(), bytes) == expected, what);
-  check(cuda.read<std::byte>(in.data(), bytes) == input, what + ": the input stays");
-  const cuda::Stream stream = cuda.stream();
-  options.on_stream = 1;
-  options.stream = stream;
-  CGroup::expect(call(in.data(), in.data(), &options));
-  check(cuda.read<std::byte>(in.data(), bytes, stream) == expected, what + " in place");
-}
 
 tutti_options with(const char* strategy, double factor) {
   tutti_options options = tutti_defaults();
@@ -47,23 +30,26 @@ tutti_options with(const char* strategy, double factor) {
 }
 
 TEST_P(GpuValues, FactorsGiveTheBitsOfTheHost) {
-  EXPECT_EQ(run([](const RankContext& context) {
-              const CudaProgram cuda(context.rank % 2);
-              CGroup group(context);
-              for (const Dtype dtype : kFloats)
-                for (const size_t count : {1, 5001, 200'003}) {
-                  const Bytes input = sevenths(dtype, count, context.rank);
-                  for (const char* strategy : kStrategies)
-                    check_same_bits(std::string(name_of(dtype)) + " " + strategy, cuda, input,
-                                    with(strategy, factor_of(context.rank)),
-                                    [&](const void* in, void* out, const tutti_options* options) {
-                                      return tutti_all_reduce(group.get(), in, out, count,
-                                                              static_cast<tutti_dtype>(dtype),
-                                                              TUTTI_PREMUL_SUM, options, nullptr);
-                                    });
-                }
-            }),
-            "");
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        const CudaProgram cuda(context.rank % 2);
+        CGroup group(context);
+        for (const Dtype dtype : kFloats)
+          for (const size_t count : {1, 5001, 200'003}) {
+            const Bytes input = sevenths(dtype, count, context.rank);
+            for (const char* strategy : kStrategies)
+              check_same_bits(std::string(name_of(dtype)) + " " + strategy, cuda, input,
+                              with(strategy, factor_of(context.rank)),
+                              [&](std::byte* in, std::byte* out, const tutti_options* options,
+                                  tutti_work** work) {
+                                return tutti_all_reduce(group.get(), in, out, count,
+                                                        static_cast<tutti_dtype>(dtype),
+                                                        TUTTI_PREMUL_SUM, options, work);
+                              });
+          }
+        CGroup::expect(tutti_barrier(group.get(), nullptr, nullptr));  // Nobody leaves before.
+      }),
+      "");
 }
 
 // A reduce_scatter folds other parts of the input for each rank.
@@ -89,24 +75,6 @@ TEST_P(GpuValues, FactorsOfAReduceScatter) {
                 check(cuda.read<std::byte>(out.data(), expected.size()) == expected,
                       std::string(name_of(dtype)));
               }
-            }),
-            "");
-}
-
-TEST_P(GpuValues, FactorsAtTheRootOfAReduce) {
-  EXPECT_EQ(run([](const RankContext& context) {
-              const CudaProgram cuda(context.rank % 2);
-              CGroup group(context);
-              const size_t count = 10'000;
-              const GpuMemory x(cuda, count * 4);
-              cuda.write(x.data(), std::vector<float>(count, 8));
-              const tutti_options options = with(nullptr, context.rank == 0 ? 0.5 : 0.25);
-              CGroup::expect(tutti_reduce(group.get(), x.data(), x.data(), count, TUTTI_F32,
-                                          TUTTI_PREMUL_SUM, 0, &options, nullptr));
-              const auto others = static_cast<float>(context.world_size - 1);
-              check(cuda.read<float>(x.data(), count) ==
-                        std::vector<float>(count, context.rank == 0 ? 4 + 2 * others : 8),
-                    "the sum at the root alone");
             }),
             "");
 }

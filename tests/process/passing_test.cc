@@ -31,12 +31,6 @@ class PassingMesh : public ::testing::TestWithParam<std::vector<int>> {
   TestMesh mesh_{static_cast<int>(GetParam().size())};
 };
 
-std::vector<float> ramp(size_t count, float base) {
-  std::vector<float> tensor(count);
-  for (size_t i = 0; i < count; ++i) tensor[i] = base + static_cast<float>(i % 100);
-  return tensor;
-}
-
 void check_ramp(std::span<const float> tensor, float base, float slope) {
   for (size_t i = 0; i < tensor.size(); ++i)
     check(tensor[i] == base + slope * static_cast<float>(i % 100), "a right sum");
