@@ -2,12 +2,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "daemon/bench/bench.h"
+#include "tests/support/values.h"
 
 namespace tutti {
 namespace {
+
+using namespace testing;
 
 TEST(BenchCase, BusFactorsAreThoseOfNcclTests) {
   EXPECT_DOUBLE_EQ(bus_factor(Collective::all_reduce, 4), 1.5);
@@ -43,29 +45,35 @@ TEST(BenchCase, SizesCountTheWholeTensor) {
   EXPECT_EQ(bench_bytes(bench_case(Collective::barrier, Dtype::f32, Op::sum, 64, 4)), 0u);
 }
 
-// Integers alone: a reduction written again here, element by element.
-std::vector<int32_t> reduced(const BenchCase& bench, uint32_t rank) {
-  std::vector<int32_t> sum(input_elements(bench));
-  std::vector<int32_t> input(sum.size());
+// The rank's right result of a reduction, by the tests' own arithmetic.
+Values result_of(const BenchCase& bench, uint32_t rank) {
+  std::vector<Values> inputs(bench.world_size, Values(bench.dtype, input_elements(bench)));
   for (uint32_t r = 0; r < bench.world_size; ++r) {
-    fill_input(bench, r, std::as_writable_bytes(std::span(input)));
-    for (size_t i = 0; i < sum.size(); ++i) sum[i] += input[i];
+    fill_input(bench, r, inputs[r].bytes);
+    scale_slowly(inputs[r], factor_of(bench, r));
   }
-  if (bench.collective != Collective::reduce_scatter) return sum;
-  const auto begin = sum.begin() + static_cast<ptrdiff_t>(rank * bench.count);
-  return {begin, begin + static_cast<ptrdiff_t>(bench.count)};
+  Values all =
+      reduced(bench.dtype, {inputs.begin(), inputs.end()}, input_elements(bench), bench.op);
+  if (bench.collective != Collective::reduce_scatter) return all;
+  const size_t bytes = bench.count * size_of(bench.dtype);
+  const auto begin = all.bytes.begin() + static_cast<ptrdiff_t>(rank * bytes);
+  return {bench.dtype, Bytes(begin, begin + static_cast<ptrdiff_t>(bytes))};
+}
+
+// Counts in the right result, and in one whose elements at `wrong` are 1 more.
+void expect_counted(const BenchCase& bench, const std::vector<size_t>& wrong) {
+  Values output = result_of(bench, 0);
+  EXPECT_EQ(count_wrong(bench, 0, output.bytes), 0u) << name_of(bench.op);
+  for (const size_t i : wrong) output.set(i, output.at(i) + 1);
+  EXPECT_EQ(count_wrong(bench, 0, output.bytes), wrong.size()) << name_of(bench.op);
 }
 
 TEST(BenchCase, CountsWrongElementsAndNoOthers) {
   for (const Collective collective :
        {Collective::all_reduce, Collective::reduce, Collective::reduce_scatter}) {
     const BenchCase bench = bench_case(collective, Dtype::i32, Op::sum, 64 << 10, 3);
-    std::vector<int32_t> output = reduced(bench, 0);
-    EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 0u);
-    output.front() += 1;
-    output[output.size() / 2] -= 3;
-    output.back() ^= 4;
-    EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 3u);
+    const size_t count = result_of(bench, 0).size();
+    expect_counted(bench, {0, count / 2, count - 1});
   }
 }
 
@@ -121,30 +129,19 @@ TEST(BenchCase, SixteenBitFloatsCarryTheSameNumbers) {
   EXPECT_EQ(f16[9], 0x427c);  // 63
 }
 
-// A result written again here, element by element, of bitwise and premultiplied reductions.
-template <class T>
-void expect_counted(Op op, Dtype dtype, const std::function<T(T, T)>& combine) {
-  const BenchCase bench = bench_case(Collective::all_reduce, dtype, op, 64 << 10, 4);
-  std::vector<T> output(bench.count);
-  for (uint32_t r = 0; r < 4; ++r) {
-    std::vector<T> input(bench.count);
-    fill_input(bench, r, std::as_writable_bytes(std::span(input)));
-    const auto factor = static_cast<T>(factor_of(bench, r));
-    for (size_t i = 0; i < output.size(); ++i)
-      output[i] = r == 0 ? static_cast<T>(factor * input[i])
-                         : combine(output[i], static_cast<T>(factor * input[i]));
-  }
-  EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 0u) << name_of(op);
-  EXPECT_GT(std::ranges::max(output), std::ranges::min(output)) << name_of(op);
-  output[5] += 1;
-  EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 1u) << name_of(op);
-}
-
 TEST(BenchCase, BitwiseAndPremultipliedResultsAreExact) {
-  expect_counted<int32_t>(Op::band, Dtype::i32, std::bit_and());
-  expect_counted<uint8_t>(Op::bor, Dtype::u8, std::bit_or());
-  expect_counted<int64_t>(Op::bxor, Dtype::i64, std::bit_xor());
-  expect_counted<float>(Op::premul_sum, Dtype::f32, std::plus());
+  const std::vector<std::pair<Op, Dtype>> kinds = {{Op::band, Dtype::i32},
+                                                   {Op::bor, Dtype::u8},
+                                                   {Op::bxor, Dtype::i64},
+                                                   {Op::premul_sum, Dtype::f32}};
+  for (const auto& [op, dtype] : kinds) {
+    const BenchCase bench = bench_case(Collective::all_reduce, dtype, op, 64 << 10, 4);
+    expect_counted(bench, {5});
+    const Values right = result_of(bench, 0);
+    size_t differ = 0;
+    for (size_t i = 0; i < right.size(); ++i) differ += right.at(i) != right.at(0);
+    EXPECT_GT(differ, 0u) << name_of(op);
+  }
   const BenchCase sum = bench_case(Collective::all_reduce, Dtype::f32, Op::sum, 64, 4);
   const BenchCase premul = bench_case(Collective::all_reduce, Dtype::f32, Op::premul_sum, 64, 4);
   EXPECT_EQ(factor_of(sum, 1), 1);
@@ -157,22 +154,16 @@ TEST(BenchCase, BoolsAreAnyOrAllOrParity) {
     if (!applies_to(static_cast<Op>(op), Dtype::boolean)) continue;
     const BenchCase bench =
         bench_case(Collective::all_reduce, Dtype::boolean, static_cast<Op>(op), 5000, 3);
-    const bool all = bench.op == Op::prod || bench.op == Op::min || bench.op == Op::band;
-    std::vector<uint8_t> output(5000, all ? 1 : 0);
     for (uint32_t r = 0; r < 3; ++r) {
-      std::vector<uint8_t> input(5000);
-      fill_input(bench, r, std::as_writable_bytes(std::span(input)));
-      EXPECT_LE(std::ranges::max(input), 1);
-      for (size_t i = 0; i < 5000; ++i)
-        if (bench.op == Op::bxor)
-          output[i] ^= input[i];
-        else
-          output[i] = all ? output[i] & input[i] : output[i] | input[i];
+      Bytes input(5000);
+      fill_input(bench, r, input);
+      EXPECT_LE(std::ranges::max(input), std::byte{1});
     }
-    EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 0u) << op;
-    output[7] ^= 1;
-    output[4999] = 2;
-    EXPECT_EQ(count_wrong(bench, 0, std::as_bytes(std::span(output))), 2u) << op;
+    Values output = result_of(bench, 0);
+    EXPECT_EQ(count_wrong(bench, 0, output.bytes), 0u) << op;
+    output.bytes[7] ^= std::byte{1};
+    output.bytes[4999] = std::byte{2};
+    EXPECT_EQ(count_wrong(bench, 0, output.bytes), 2u) << op;
   }
 }
 

@@ -15,7 +15,7 @@
 
 namespace tutti {
 
-class ClientTest : public testing::Test {
+class ClientTest : public ::testing::Test {
  protected:
   static constexpr int kWorld = 3;
 
@@ -54,7 +54,7 @@ class ClientTest : public testing::Test {
   }
   static float summed(size_t i) { return static_cast<float>(kWorld * i + 100 * (0 + 1 + 2)); }
 
-  std::string path = testing::TempDir() + "client_" + std::to_string(getpid()) + ".sock";
+  std::string path = ::testing::TempDir() + "client_" + std::to_string(getpid()) + ".sock";
   FakeJob job{path, kWorld};
   std::vector<tutti_group*> groups;
 };

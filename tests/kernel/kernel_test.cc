@@ -13,8 +13,12 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/values.h"
+
 namespace tutti {
 namespace {
+
+using testing::get;
 
 constexpr size_t kGuard = 64;
 constexpr std::byte kFill{0xa5};
@@ -99,34 +103,13 @@ std::vector<std::vector<std::byte>> run(Kernel kernel, const Case& what) {
   return results;
 }
 
-template <class Bits>
-bool is_nan(const std::byte* at, Bits infinity) {
-  Bits bits;
-  std::memcpy(&bits, at, sizeof(bits));
-  return (bits & ~(Bits{1} << (8 * sizeof(Bits) - 1))) > infinity;
-}
-
-bool is_nan(Dtype dtype, const std::byte* at) {
-  switch (dtype) {
-    case Dtype::f32:
-      return is_nan<uint32_t>(at, 0x7f800000u);
-    case Dtype::f64:
-      return is_nan<uint64_t>(at, uint64_t{0x7ff} << 52);
-    case Dtype::f16:
-      return is_nan<uint16_t>(at, 0x7c00);
-    case Dtype::bf16:
-      return is_nan<uint16_t>(at, 0x7f80);
-    default:
-      return false;
-  }
-}
-
 // Which NaN comes out of two is the processor's choice.
 size_t differences(Dtype dtype, const std::vector<std::byte>& a, const std::vector<std::byte>& b) {
   size_t different = 0;
-  for (size_t at = 0; at < a.size(); at += size_of(dtype)) {
-    const bool same = std::memcmp(&a[at], &b[at], size_of(dtype)) == 0;
-    different += !same && !(is_nan(dtype, &a[at]) && is_nan(dtype, &b[at]));
+  const size_t size = size_of(dtype);
+  for (size_t i = 0; i < a.size() / size; ++i) {
+    const bool same = std::memcmp(&a[i * size], &b[i * size], size) == 0;
+    different += !same && !(std::isnan(get(a, dtype, i)) && std::isnan(get(b, dtype, i)));
   }
   return different;
 }

@@ -58,7 +58,7 @@ class Collectives(RanksTest):
 
     def test_bf16_by_name(self):
         def body(group):
-            x = np.array([1, 2, 3], np.uint16)  # The fake job adds 16-bit floats as integers.
+            x = np.array([1, 2, 3], np.uint16)  # Subnormals add as integers do.
             group.all_reduce(x, dtype="bf16")
             np.testing.assert_array_equal(x, [2, 4, 6])
             self.assert_invalid("use SUM and divide", group.all_reduce, x, op="mean")  # Integers.

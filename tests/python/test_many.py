@@ -59,7 +59,7 @@ class Many(RanksTest):
     def test_bf16_by_name(self):
         def body(group):
             xs = [np.array([1, 2], np.uint16), np.array([3], np.uint16)]
-            group.all_reduce_many(xs, dtype="bf16")  # The fake job adds them as integers.
+            group.all_reduce_many(xs, dtype="bf16")  # Subnormals add as integers do.
             self.assertEqual([x.tolist() for x in xs], [[2, 4], [6]])
 
         self.on_ranks(body)

@@ -16,6 +16,7 @@
 #include "daemon/base/block_sizes.h"
 #include "daemon/base/loop.h"
 #include "daemon/session/session.h"
+#include "tests/support/values.h"
 
 namespace tutti {
 
@@ -34,49 +35,6 @@ struct Contribution {
 };
 using Contributions = std::map<uint32_t, Contribution>;  // By rank in the group.
 
-template <class T>
-T combine(Op op, T a, T b) {
-  if constexpr (std::is_integral_v<T>) {
-    if (op == Op::band) return static_cast<T>(a & b);
-    if (op == Op::bor) return static_cast<T>(a | b);
-    if (op == Op::bxor) return static_cast<T>(a ^ b);
-  }
-  switch (op) {
-    case Op::min:
-      return std::min(a, b);
-    case Op::max:
-      return std::max(a, b);
-    case Op::prod:
-      return static_cast<T>(a * b);
-    default:
-      return static_cast<T>(a + b);
-  }
-}
-
-// The op that computes `op` on elements of the dtype: SUM of bools is MAX, PROD is MIN.
-inline Op op_on(Dtype dtype, Op op) {
-  if (dtype != Dtype::boolean || (op != Op::sum && op != Op::prod)) return op;
-  return op == Op::prod ? Op::min : Op::max;
-}
-
-// The reduction of the first `elements` values of all ranks.
-template <class T>
-std::vector<T> reduced(const Contributions& contributions, uint64_t elements) {
-  std::vector<T> total(elements);
-  bool started = false;
-  const Call& any = contributions.begin()->second.request;
-  for (const auto& [rank, contribution] : contributions) {
-    const T* in = reinterpret_cast<const T*>(contribution.request.in);
-    for (uint64_t i = 0; i < elements; ++i)
-      total[i] =
-          started ? combine(op_on(any.signature.dtype, any.signature.op), total[i], in[i]) : in[i];
-    started = true;
-  }
-  if (any.signature.op == Op::mean)
-    for (T& value : total) value = static_cast<T>(value / static_cast<T>(contributions.size()));
-  return total;
-}
-
 // For a collective with blocks.
 inline BlockSizes sizes_of(const Contributions& contributions) {
   const Call& any = contributions.begin()->second.request;
@@ -86,47 +44,22 @@ inline BlockSizes sizes_of(const Contributions& contributions) {
                                : BlockSizes(blocks, any.signature.count);
 }
 
-template <class T>
-void reduce_as(const Contributions& contributions) {
-  const Call& any = contributions.begin()->second.request;
-  const bool scatter = any.signature.collective == Collective::reduce_scatter;
+inline void reduce(const Contributions& contributions) {
+  const Signature& any = contributions.begin()->second.request.signature;
+  const bool scatter = any.collective == Collective::reduce_scatter;
   const BlockSizes sizes = sizes_of(contributions);
-  const std::vector<T> total =
-      reduced<T>(contributions, scatter ? sizes.input_elements(0) : any.signature.count);
+  std::vector<testing::Elements> inputs;
+  for (const auto& [rank, contribution] : contributions)
+    inputs.push_back({contribution.request.in, any.dtype});
+  const testing::Values total =
+      testing::reduced(any.dtype, inputs, scatter ? sizes.input_elements(0) : any.count, any.op,
+                       any.op == Op::mean ? static_cast<uint32_t>(inputs.size()) : 1);
+  const size_t element = size_of(any.dtype);
   for (const auto& [rank, contribution] : contributions)
     if (contribution.request.out != nullptr)
       std::memcpy(contribution.request.out,
-                  total.data() + (scatter ? sizes.first_in_input(rank) : 0),
-                  (scatter ? sizes.count(rank) : any.signature.count) * sizeof(T));
-}
-
-// Adds 16-bit floats as integers: tests of the real daemon cover their arithmetic.
-inline void reduce(const Contributions& contributions) {
-  switch (contributions.begin()->second.request.signature.dtype) {
-    case Dtype::f32:
-      return reduce_as<float>(contributions);
-    case Dtype::f64:
-      return reduce_as<double>(contributions);
-    case Dtype::f16:
-    case Dtype::bf16:
-    case Dtype::u16:
-      return reduce_as<uint16_t>(contributions);
-    case Dtype::i8:
-      return reduce_as<int8_t>(contributions);
-    case Dtype::u8:
-    case Dtype::boolean:
-      return reduce_as<uint8_t>(contributions);
-    case Dtype::i16:
-      return reduce_as<int16_t>(contributions);
-    case Dtype::i32:
-      return reduce_as<int32_t>(contributions);
-    case Dtype::i64:
-      return reduce_as<int64_t>(contributions);
-    case Dtype::u32:
-      return reduce_as<uint32_t>(contributions);
-    case Dtype::u64:
-      return reduce_as<uint64_t>(contributions);
-  }
+                  total.bytes.data() + (scatter ? sizes.first_in_input(rank) : 0) * element,
+                  (scatter ? sizes.count(rank) : any.count) * element);
 }
 
 inline void move_blocks(const Contributions& contributions) {
