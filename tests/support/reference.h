@@ -102,9 +102,9 @@ struct Reference {
 
 // All that a rank gives, for a premultiplied sum divided by its factor.
 inline Bytes inputs_of(const Reference& reference, Dtype dtype, int rank, double factor = 1) {
-  Bytes tensor(reference.inputs(rank) * size_of(dtype));
-  for (size_t i = 0; i < reference.inputs(rank); ++i)
-    put(tensor, dtype, i, reference.input(rank, i) / factor);
+  const size_t count = reference.inputs(rank);
+  Bytes tensor(count * size_of(dtype));
+  for (size_t i = 0; i < count; ++i) put(tensor, dtype, i, reference.input(rank, i) / factor);
   return tensor;
 }
 
