@@ -178,12 +178,13 @@ static_assert(sizeof(BoardEntry) == 128);
 // One operation at a time. `generation` is the slot's use that a value belongs to; values of an
 // earlier generation count as 0.
 struct BoardSlot {
-  alignas(64) std::atomic<uint64_t> word;     // SlotWord of daemon/board/word.h.
-  alignas(64) std::atomic<uint64_t> claimed;  // Turn, and the number of blocks claimed so far.
-  std::atomic<uint64_t> blocks;               // Turn, and the number of blocks in all.
-  std::atomic<uint32_t> worker_holding;       // As BoardEntry::holding, for the worker.
-  alignas(64) std::atomic<uint64_t> folded;   // Turn, and the number of blocks folded.
-  // Turn, and the number of blocks whose results the worker has returned to every window.
+  alignas(64) std::atomic<uint64_t> word;  // SlotWord of daemon/board/word.h.
+  // Generation, and the number of blocks claimed so far.
+  alignas(64) std::atomic<uint64_t> claimed;
+  std::atomic<uint64_t> blocks;              // Generation, and the number of blocks in all.
+  std::atomic<uint32_t> worker_holding;      // As BoardEntry::holding, for the worker.
+  alignas(64) std::atomic<uint64_t> folded;  // Generation, and the number of blocks folded.
+  // Generation, and the number of blocks whose results the worker has returned to every window.
   std::atomic<uint64_t> passed;
   // Staged tensors on one host: element b % kWindowBlocks is the generation and b + 1 once block b
   // is folded.

@@ -307,13 +307,14 @@ void DeviceMemory::sweep() {
 bool DeviceMemory::has_ended(const DeviceOperation& operation) {
   const Status* const outcome = operation.poll();
   if (outcome == nullptr) return false;
+  // Before the stream goes on: who waits for it and calls again finds the failure.
+  if (operation.failure != nullptr) operation.failure->keep(*outcome);
   release(operation);
   Words words = operation.words;
   words.is_passed = outcome->ok() || !words_.is_in_use(words, true);
   if (!outcome->ok()) words_.resume(words);
   if (!words.is_passed && operation.staged != nullptr) operation.staged->fail();
   words_.retire(words);
-  if (operation.failure != nullptr) operation.failure->keep(*outcome);
   return true;
 }
 

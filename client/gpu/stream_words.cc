@@ -79,12 +79,10 @@ bool StreamWords::is_in_use(const Words& words, bool has_failed) {
 
 Status StreamWords::store_ready(cuda::Stream stream, const void* memory, const Words& words) {
   const cuda::Current current(driver(), offers_.context_of(stream, memory));
-  cuda::Error error = current.error();
-  if (error == cuda::kSuccess) error = driver().stream_query(stream);
-  if (error == cuda::kSuccess)
-    word(words.offset).store(words.value);
-  else if (error == cuda::kNotReady)
-    error = driver().stream_write_value(stream, word_address(words.offset), words.value, 0);
+  const cuda::Error error =
+      current.error() != cuda::kSuccess
+          ? current.error()
+          : driver().stream_write_value(stream, word_address(words.offset), words.value, 0);
   if (error == cuda::kSuccess) return {};
   return invalid_argument(cuda::status_of(driver(), error, "the stream cannot be used").message() +
                           "; pass a stream of this process that was not destroyed");

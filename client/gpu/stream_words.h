@@ -65,10 +65,8 @@ class StreamWords {
   // be no other.
   std::pair<cuda::Context, std::byte*> close();
 
-  // Has the stream store `ready`, or stores it at once where the stream has no work: the GPU need
-  // not turn to this process then. Then, apart from that, the stream waits for `done`.
-  // INVALID_ARGUMENT: it is no stream of this process. `memory`: on the GPU whose default stream
-  // nullptr is.
+  // Has the stream store `ready`, then, apart from that, wait for `done`. INVALID_ARGUMENT: it is
+  // no stream of this process. `memory`: on the GPU whose default stream nullptr is.
   Status store_ready(cuda::Stream stream, const void* memory, const Words& words);
   Status wait_for_done(cuda::Stream stream, const void* memory, const Words& words);
   // Has the stream say that it has gone on.

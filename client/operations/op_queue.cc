@@ -256,6 +256,7 @@ bool OpQueue::check_outcome(PendingOp& op) {
   const bool waits_for_gpus =
       !fault.ok() && is_held(op, PendingOp::OnBoard::under_way, held_until_.load());
   if (settle(op)) return true;
+  if (fault.ok() && !is_in_time(op.clock)) listen_to_worker(board_, op.clock, Clock::now());
   if (fault.ok() && !is_in_time(op.clock)) {
     fault = connection_.worker_timeout();
     connection_.mark_lost(fault);

@@ -40,7 +40,9 @@ bool is_in_time(const WaitClock& clock) {
 void listen_to_worker(const GroupBoard& board, WaitClock& clock, TimePoint now) {
   const uint64_t looks = board.worker_looks();
   const bool is_first = clock.heard.load() == TimePoint();
-  if (is_first) clock.heard = clock.deadline();
+  // The rank itself may have been off its core since the deadline.
+  const bool is_late = now > clock.deadline() + kAnswerGrace;
+  if (is_first) clock.heard = is_late ? now : clock.deadline();
   if (clock.looks.exchange(looks) != looks && !is_first) clock.heard = now;
 }
 

@@ -61,7 +61,8 @@ class Coordinator {
 
   void expire();
   TimePoint next_deadline() const;
-  // From now on no worker is sent anything: those detached at shutdown are not dead.
+  // From now on no worker is sent anything, and nothing is saved: those detached at shutdown are
+  // not dead.
   void stop_sending();
 
   // INVALID_ARGUMENT: not a strategy. NOT_FOUND: no rank is in the job, or it is not `owner`'s,

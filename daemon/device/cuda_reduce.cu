@@ -36,14 +36,15 @@ struct alignas(sizeof(T) * width < 16 ? sizeof(T) * width : 16) Pack {
   T values[width];
 };
 
-// Packs of several values move past the caches (.cs): else a GPU reads other processes' memory at
-// half its speed where an allocation's size is no multiple of 64 KiB.
+// Packs of several values are marked for use once (.cs): else a GPU reads other processes' memory
+// at half its speed where an allocation's size is no multiple of 64 KiB.
 template <class T, int width>
 __device__ Pack<T, width> fetch(const Pack<T, width>* from) {
   if constexpr (width == 1) {
     return *from;
   } else {
     Pack<T, width> pack;
+    static_assert(sizeof(pack) % sizeof(uint4) == 0);
 #pragma unroll
     for (size_t i = 0; i < sizeof(pack) / sizeof(uint4); ++i)
       reinterpret_cast<uint4*>(&pack)[i] = __ldcs(reinterpret_cast<const uint4*>(from) + i);

@@ -141,7 +141,7 @@ class Gpu : public Device {
     void* word;
     uint64_t value;
   };
-  // Stores the words, in any order, once all earlier work of the stream is done.
+  // Stores up to 255 words, in any order, once all earlier work of the stream is done.
   virtual Status store(Stream& stream, std::span<const Store> words) = 0;
   Status store(Stream& stream, void* word, uint64_t value) {
     const Store one{word, value};
@@ -229,7 +229,7 @@ class GpuSet {
                                 const std::shared_ptr<GpuFault>& fault);
   // Makes it one of the set's, which it is not yet: the number by which the set knows it.
   // UNAVAILABLE: it and another one do not reach each other.
-  Result<int> adopt(Opened opened);
+  Result<int> add(Opened opened);
   // Both, if it is not open.
   Result<int> open(const cuda::Uuid& uuid);
   // The number of a GPU that is open, by its UUID ("GPU-...").

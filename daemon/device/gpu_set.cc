@@ -101,7 +101,7 @@ Status GpuSet::make_first_lanes(Opened& opened) {
   return {};
 }
 
-Result<int> GpuSet::adopt(Opened opened) {
+Result<int> GpuSet::add(Opened opened) {
   const int number = opened.number;
   require(!gpus_.contains(number), "a GPU is opened once");
   if (Status reached = reach_others(*opened.gpu); !reached.ok()) {
@@ -129,7 +129,7 @@ Result<int> GpuSet::open(const cuda::Uuid& uuid) {
   if (fault_->is_set()) return fault_->status();
   if (const std::optional<int> number = find(cuda::text_of(uuid))) return *number;
   Result<Opened> opened = prepare(driver_, uuid, fault_);
-  return opened.ok() ? adopt(*std::move(opened)) : opened.status();
+  return opened.ok() ? add(*std::move(opened)) : opened.status();
 }
 
 std::optional<int> GpuSet::find(const std::string& uuid) const {

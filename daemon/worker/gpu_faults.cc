@@ -47,8 +47,8 @@ void Worker::on_gpu_fault() {
     engine_->abort(number, cause);
   }
   refuse_joining(aborted("the worker of job " + job_ + " is ending; join again"));
-  for (const auto& [number, adopted] : trainers_)
-    if (!adopted.ended) coordinator_->report_gone(adopted.epoch, adopted.rank, cause);
+  for (const auto& [number, served] : trainers_)
+    if (!served.ended) coordinator_->report_gone(served.epoch, served.rank, cause);
   loop_.at(Clock::now() + kShutdownGrace, [this] {
     agent_->close();
     loop_.stop();
@@ -56,10 +56,10 @@ void Worker::on_gpu_fault() {
 }
 
 void Worker::refuse_joining(const Status& why) {
-  for (auto& [number, adopted] : trainers_) {
-    if (adopted.epoch != 0 || adopted.ended) continue;
-    coordinator_->report_gone(0, adopted.rank, {});
-    refuse_join(number, adopted, why);
+  for (auto& [number, served] : trainers_) {
+    if (served.epoch != 0 || served.ended) continue;
+    coordinator_->report_gone(0, served.rank, {});
+    refuse_join(number, served, why);
   }
 }
 

@@ -205,7 +205,7 @@ std::shared_ptr<GpuMemory::Opening> GpuMemory::start_opening(const cuda::Uuid& g
 
 void GpuMemory::on_opened(const std::string& gpu, Opening& opening) {
   openings_.erase(gpu);
-  const Result<int> number = adopt(gpu, std::move(*opening.made));
+  const Result<int> number = add_gpu(gpu, std::move(*opening.made));
   for (const Opening::Waiting& waiting : opening.waiting) {
     const std::shared_ptr<OfferedByTrainer> trainer = waiting.trainer.lock();
     if (trainer == nullptr) continue;
@@ -214,9 +214,9 @@ void GpuMemory::on_opened(const std::string& gpu, Opening& opening) {
   }
 }
 
-Result<int> GpuMemory::adopt(const std::string& gpu, Result<GpuSet::Opened> made) {
+Result<int> GpuMemory::add_gpu(const std::string& gpu, Result<GpuSet::Opened> made) {
   if (made.ok() && gpus_ == nullptr) gpus_ = std::make_shared<GpuSet>(*made->driver, fault_);
-  const Result<int> number = made.ok() ? gpus_->adopt(*std::move(made)) : made.status();
+  const Result<int> number = made.ok() ? gpus_->add(*std::move(made)) : made.status();
   const auto failed = failed_.find(gpu);
   if (number.ok() && failed != failed_.end()) gpus_->give_up(gpu, failed->second);
   const Status usable = check_usable(gpu);

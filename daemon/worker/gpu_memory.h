@@ -86,7 +86,7 @@ class GpuMemory {
   void open(const cuda::Uuid& gpu, const std::shared_ptr<OfferedByTrainer>& trainer, Answer answer);
   std::shared_ptr<Opening> start_opening(const cuda::Uuid& gpu);
   void on_opened(const std::string& gpu, Opening& opening);
-  Result<int> adopt(const std::string& gpu, Result<GpuSet::Opened> made);
+  Result<int> add_gpu(const std::string& gpu, Result<GpuSet::Opened> made);
   // OK, but for a GPU that has failed, and after a GpuFault.
   Status check_usable(const std::string& gpu) const;
   Status take_on(int gpu, OfferedByTrainer& trainer, OfferedMemory offer);

@@ -162,6 +162,26 @@ TEST_F(TwoRanksTest, AWorkerThatLooksIsWaitedForHoweverOftenItIsCalled) {
   busy.join();
 }
 
+// A rank may be kept off its core for longer than a worker may be silent.
+TEST_F(TwoRanksTest, ARankThatWasOffItsCoreListensBeforeItGivesUp) {
+  PendingOp a;
+  ranks_[0].timeout_ms = 1;
+  ASSERT_TRUE(ranks_[0].arrive(a, 1).ok());
+  EXPECT_FALSE(queue(0).poll(a));
+  const auto sleep_through = [&](bool has_heard) {
+    a.clock.started = Clock::now() - kAnswerGrace - Millis(150);
+    a.clock.heard = has_heard ? a.clock.deadline() : TimePoint();
+  };
+  sleep_through(false);
+  EXPECT_FALSE(queue(0).poll(a)) << a.outcome.message();
+  sleep_through(true);
+  ranks_[0].connection->memory().view().header().looks.fetch_add(1);
+  EXPECT_FALSE(queue(0).poll(a)) << a.outcome.message();
+  sleep_through(true);
+  EXPECT_TRUE(queue(0).poll(a)) << "the worker has not looked again";
+  EXPECT_FALSE(ranks_[0].connection->usable().ok());
+}
+
 TEST_F(TwoRanksTest, RefusedCallsThatWaitForASlotAreBounded) {
   std::vector<std::unique_ptr<PendingOp>> ops;
   for (uint32_t i = 0; i < kBoardSlots; ++i) {

@@ -235,7 +235,7 @@ TEST_P(GpuSetTest, AGpuIsOpenedOnAnyThread) {
   other.join();
   EXPECT_EQ(set->find(cuda::text_of(names[1].uuid)), std::nullopt);
   ASSERT_TRUE(opened->ok()) << opened->status().to_string();
-  const Result<int> number = set->adopt(**std::move(opened));
+  const Result<int> number = set->add(**std::move(opened));
   if (!number.ok()) GTEST_SKIP() << number.status().to_string();
   EXPECT_EQ(set->find(cuda::text_of(names[1].uuid)), *number);
   EXPECT_EQ(*set->open(names[1].uuid), *number);

@@ -146,6 +146,10 @@ TEST_P(ReduceTest, TensorsOfManyPacks) {
            .in_place = {1},
            .apart = 1});
   }
+  const size_t count = (kCudaSinglePacks + 3 * kCudaThreads + 1) * 8 + 5;
+  std::vector<Values> sources = random_sources(Dtype::bf16, 2, count);
+  sources.push_back(random_sources(Dtype::f32, 1, count)[0]);
+  check({.target = Dtype::f32, .sources = sources, .count = count});
 }
 
 TEST_P(ReduceTest, ATargetMayBeAnySource) {

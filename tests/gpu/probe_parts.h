@@ -236,6 +236,5 @@ inline void time_calls(const char* what, const std::function<void()>& call) {
 void try_pool();
 void try_buffer_ids();
 void call_beside_a_held_stream();
-void ask_for_idle_streams();
 
 }  // namespace tutti::probes

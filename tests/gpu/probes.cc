@@ -512,7 +512,6 @@ const std::map<std::string, std::function<void()>> kProbes = {
     {"killed-owner", [] { in_two_processes(own_until_killed, use_of_a_killed_owner); }},
     {"killed-user", [] { in_two_processes(wait_to_be_killed, wait_for_a_killed_user); }},
     {"held", call_beside_a_held_stream},
-    {"idle", ask_for_idle_streams},
     {"fault", [] { in_two_processes(meet_a_fault, live_beside_a_fault); }},
     {"buffer-ids", try_buffer_ids},
     {"costs", [] { in_two_processes(own_context, count_costs); }},

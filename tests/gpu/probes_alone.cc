@@ -139,35 +139,4 @@ void call_beside_a_held_stream() {
   held.try_call("to free memory", true, [&] { memory.reset(); });
 }
 
-// A rank says itself that its stream has no work, instead of the GPU, where the driver says so: of
-// the default stream it must count the work of the streams that it waits for.
-void ask_for_idle_streams() {
-  if (is_fake_under_test()) return say("the fake driver's default stream waits for no other");
-  Work work;
-  const auto words = must(work.gpu->allocate_pinned(4096), "pinned memory");
-  auto& word = *reinterpret_cast<uint64_t*>(words->data());
-  word = 0;
-  cuda::Stream blocking = nullptr;
-  cuda::Pointer address = 0;
-  const auto do_call = [&](const char* what, const std::function<cuda::Error()>& call) {
-    const cuda::Error error = work.in_context(call);
-    if (error != cuda::kSuccess) give_up(what + (": " + work.error(error)));
-  };
-  const auto is_idle = [&](cuda::Stream stream) {
-    return work.in_context([&] { return work.driver.stream_query(stream); }) == cuda::kSuccess;
-  };
-  do_call("a stream", [&] { return work.driver.stream_create(&blocking, 0); });
-  do_call("the word's address",
-          [&] { return work.driver.mem_host_get_device_pointer(&address, &word, 0); });
-  expect(is_idle(nullptr), "the default stream is idle at first");
-  do_call("a wait", [&] {
-    return work.driver.stream_wait_value(blocking, address, 1, cuda::kWaitGreaterOrEqual);
-  });
-  expect(!is_idle(blocking), "a stream that waits is not idle");
-  expect(!is_idle(nullptr), "nor is the default stream beside it");
-  std::atomic_ref(word).store(1);
-  do_call("its end", [&] { return work.driver.stream_synchronize(blocking); });
-  expect(is_idle(nullptr), "the default stream is idle again");
-}
-
 }  // namespace tutti::probes

@@ -9,10 +9,7 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
-#include <deque>
 #include <fstream>
-#include <new>
-#include <random>
 #include <string>
 #include <utility>
 #include <vector>

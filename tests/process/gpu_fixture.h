@@ -276,10 +276,17 @@ inline void check_values(
     run_sweep(group,
               {.collectives = {Collective::reduce}, .counts = {10'000}, .ops = {Op::premul_sum}},
               place);
+    run_sweep(group,
+              {.collectives = {Collective::broadcast, Collective::reduce, Collective::gather,
+                               Collective::scatter},
+               .counts = {5000},
+               .first_is_root = true},
+              place);
   }
-  for (const size_t count : {1, 1000, 300'001, 1'000'000, 2'000'000})
+  for (const size_t count : {1, 1000, 300'001, 2'000'000})
     for (const bool in_place : {false, true}) {
-      PartAt part(group, {.count = count, .in_place = in_place}, apart);
+      const Way way = count % 2 == 0 ? Way::blocking : Way::async;
+      PartAt part(group, {.count = count, .way = way, .in_place = in_place}, apart);
       for (int round = 0; round < 3; ++round) {
         part.fill();
         part.begin();

@@ -2,6 +2,7 @@
 // combinations.
 #pragma once
 
+#include <cmath>
 #include <deque>
 #include <optional>
 #include <string>
@@ -53,8 +54,9 @@ struct Task {
   Way way = Way::blocking;
   bool in_place = true;
   std::string strategy;
-  Counts counts;     // Instead of `count`: of each rank, or each pair.
-  size_t first = 0;  // Of what a rank contributes: other values for other tensors.
+  Counts counts;               // Instead of `count`: of each rank, or each pair.
+  size_t first = 0;            // Of what a rank contributes: other values for other tensors.
+  bool first_is_root = false;  // Else the last rank is.
 };
 
 inline std::string describe(const Task& task) {
@@ -85,8 +87,13 @@ class PartAt {
         place_(place),
         task_(possible(task)),
         rank_(group.rank()),
-        reference_{task.collective,        group.world_size(), task.op,   task.count,
-                   group.world_size() - 1, task.counts,        task.first},
+        reference_{task.collective,
+                   group.world_size(),
+                   task.op,
+                   task.count,
+                   task.first_is_root ? 0 : group.world_size() - 1,
+                   task.counts,
+                   task.first},
         in_(place.make(group,
                        bytes(std::max(reference_.inputs(rank_),
                                       task_.in_place ? reference_.outputs(rank_) : 0)),
@@ -162,10 +169,10 @@ class PartAt {
     task.in_place &= task.collective != Collective::all_to_all;
     return task;
   }
-  // A power of two that the input is divided by, so that results are those of a sum.
+  // A power of two, each rank's own, that the input is divided by: results are those of a sum.
   double factor() const {
     if (task_.op != Op::premul_sum) return 1;
-    return rank_ % 2 == 1 ? 2 : 0.25;
+    return std::ldexp(1, rank_ % 2 == 1 ? rank_ : -1 - rank_);
   }
   size_t bytes(size_t elements) const { return elements * size_of(task_.dtype); }
   size_t own_block() const { return bytes(reference_.before(rank_)); }
@@ -280,6 +287,7 @@ struct Sweep {
   std::vector<Way> ways = {Way::blocking};
   std::vector<bool> in_place = {true};
   std::vector<std::string> strategies = {""};
+  bool first_is_root = false;
 };
 
 template <class Place>
@@ -315,7 +323,8 @@ void run_sweep(Group& group, const Sweep& sweep, const Place& place = {}) {
                             .memory = memory,
                             .way = way,
                             .in_place = in_place,
-                            .strategy = strategy},
+                            .strategy = strategy,
+                            .first_is_root = sweep.first_is_root},
                            place);
 }
 

@@ -18,6 +18,12 @@ inline double contribution(Op op, int rank, size_t index) {
   return op == Op::prod ? 1 + static_cast<double>(mixed % 16 == 0) : static_cast<double>(mixed % 4);
 }
 
+// What rank `rank` holds at `index` for a collective that only moves it: 0..100, which tells ranks
+// and places apart.
+inline double moved(int rank, size_t index) {
+  return static_cast<double>((index * 7 + static_cast<size_t>(rank) * 29 + index / 11) % 101);
+}
+
 // How the dtype holds a result: f32 rounds a mean, and of truths every reduction says whether that
 // of small numbers is 0.
 inline double held(Dtype dtype, double value) {
@@ -87,7 +93,9 @@ struct Reference {
     return has_output_blocks(collective) ? sum(received(rank)) : block(rank, rank);
   }
   double reduced(size_t i) const { return expected(op, ranks, first + i); }
-  double input(int rank, size_t i) const { return contribution(op, rank, first + i); }
+  double input(int rank, size_t i) const {
+    return reduces(collective) ? contribution(op, rank, first + i) : moved(rank, first + i);
+  }
   double output(int rank, size_t i) const {
     if (collective == Collective::broadcast) return input(root, i);
     if (collective == Collective::scatter) return input(root, before(rank) + i);
