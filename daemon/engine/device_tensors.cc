@@ -169,10 +169,11 @@ bool DeviceTensors::settled() {
   return false;
 }
 
-int DeviceTensors::blocking_rank() const {
+std::vector<int> DeviceTensors::blocking_ranks() const {
+  std::vector<int> late;
   for (const RankBuffers* rank : ranks_.all())
-    if (!rank->words.is_ready()) return rank->rank;
-  return -1;
+    if (!rank->words.is_ready()) late.push_back(rank->rank);
+  return late;
 }
 
 // ---- From the ranks ----

@@ -35,7 +35,7 @@ class DeviceTensors : public HostTensor {
   void released(uint64_t slice) override;
   void cancel() override;
   bool settled() override;
-  int blocking_rank() const override;
+  std::vector<int> blocking_ranks() const override;
 
  protected:
   using Lane = GpuSet::Lane;

@@ -103,7 +103,9 @@ class SliceEngine final : public Engine {
   void finish(const std::shared_ptr<Run>& run);
   bool has_ended(const OpId& key) const;
   static void cancel_unsettled(Run& run, const Status& cause);
-  static Blocker input_of(const Run& run, const char* otherwise);
+  Blocker input_of(const Run& run, const char* otherwise) const;
+  static int find_culprit(const std::map<OpId, std::shared_ptr<Run>>& runs, const OpId& before,
+                          const std::vector<int>& late);
   Status keep_early(const OpId& key, const FrameTag& tag, Frame frame);
   Mailbox take_early(const OpId& key);
   void accept_early(const std::shared_ptr<Run>& run);
@@ -412,10 +414,25 @@ void SliceEngine::abort(uint32_t epoch, const Status& cause) {
   std::erase_if(ended_, [&](const auto& entry) { return entry.first.first == epoch; });
 }
 
+// Which of the late ranks is so in the group's first operation of `runs` that waits for any of
+// them; -1: none. The streams of the others may wait for that operation.
+int SliceEngine::find_culprit(const std::map<OpId, std::shared_ptr<Run>>& runs, const OpId& before,
+                              const std::vector<int>& late) {
+  const auto first = runs.lower_bound({before.epoch, before.group, 0});
+  for (auto earlier = first; earlier != runs.end() && earlier->first < before; ++earlier)
+    for (const int rank : earlier->second->tensor->blocking_ranks())
+      if (std::ranges::find(late, rank) != late.end()) return rank;
+  return -1;
+}
+
 // The rank for whose input the tensor waits, or `otherwise`.
-Engine::Blocker SliceEngine::input_of(const Run& run, const char* otherwise) {
-  const int rank = run.tensor->blocking_rank();
-  return {rank < 0 ? otherwise : "the input of rank " + std::to_string(rank), rank};
+Engine::Blocker SliceEngine::input_of(const Run& run, const char* otherwise) const {
+  const std::vector<int> late = run.tensor->blocking_ranks();
+  if (late.empty()) return {otherwise, -1};
+  int rank = find_culprit(unsettled_, run.operation.key, late);
+  if (rank < 0) rank = find_culprit(runs_, run.operation.key, late);
+  if (rank < 0) rank = late.front();
+  return {"the input of rank " + std::to_string(rank), rank};
 }
 
 // For an operation whose frames have all come, while GPUs still work for it.

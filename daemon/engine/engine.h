@@ -80,8 +80,8 @@ class HostTensor {
   // Whether all work on the ranks' memory has ended, after the last slice was finished or after
   // cancel(). After false the engine asks again on resume() and settle().
   virtual bool settled() { return true; }
-  // The rank of the plan for whose input ready() waits; -1: none.
-  virtual int blocking_rank() const { return -1; }
+  // The ranks of the plan for whose input ready() waits, or some of them.
+  virtual std::vector<int> blocking_ranks() const { return {}; }
 };
 
 // A plan with this host's steps, made once and shared by all operations that use it.

@@ -23,7 +23,9 @@ class RankTensors final : public HostTensor {
   std::byte* target(int chunk, const Range& range) override;
   Status finished(uint64_t slice) override;
   void released(uint64_t slice) override;
-  int blocking_rank() const override { return blocking_rank_; }
+  std::vector<int> blocking_ranks() const override {
+    return blocking_rank_ < 0 ? std::vector<int>() : std::vector{blocking_rank_};
+  }
 
  private:
   using Outputs = std::vector<std::byte*>;

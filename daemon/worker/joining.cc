@@ -45,8 +45,7 @@ void Worker::on_hand_over(const v1::AgentToWorker::HandOver& handed, Fd socket) 
                             {static_cast<int>(hello.rank()), settings_.host}));
   Result<std::unique_ptr<Trainer>> trainer = Trainer::open(loop_, std::move(socket), *this);
   if (!trainer.ok()) {
-    spdlog::error("job {}: rank {} refused: {}", job_, hello.rank(),
-                  trainer.status().to_string());
+    spdlog::error("job {}: rank {} refused: {}", job_, hello.rank(), trainer.status().to_string());
     return;
   }
   loop_.cancel(idle_timer_);

@@ -90,15 +90,15 @@ class Cluster {
     for (int rank = 0; rank < ranks_of(job); ++rank) place(rank);
   }
 
-  // Starts the operation on every host.
-  void start() {
+  // Starts the operation, or another one like it, on every host.
+  void start(uint64_t number = 0) {
     for (size_t host = 0; host < job_.hosts.size(); ++host) {
-      Operation operation = operation_of(static_cast<int>(host));
+      Operation operation = operation_of(static_cast<int>(host), number);
       engines_[host]->start(std::move(operation));
     }
   }
 
-  void arrive(int rank) { word(rank, 0).store(2); }
+  void arrive(int rank, uint64_t number = 0) { word(rank, 0, number).store(2); }
   void take_back(int rank) { word(rank, 0).store(0); }
   bool is_released(int rank) { return word(rank, 1).load() != 0; }
   bool is_passed(int rank) { return word(rank, 2).load() == 2; }
@@ -109,8 +109,11 @@ class Cluster {
 
   // Runs the loop until all hosts have ended; the status of the first.
   Status await_end() {
-    tutti::await(loop_, [&] { return ended_.size() == job_.hosts.size(); });
+    await_ends(1);
     return ended_.empty() ? internal_error("has not ended") : ended_.front();
+  }
+  void await_ends(size_t operations) {
+    tutti::await(loop_, [&] { return ended_.size() == operations * job_.hosts.size(); });
   }
   // Handles what there is now.
   void turn() { loop_.run_once(Clock::now()); }
@@ -163,8 +166,9 @@ class Cluster {
     return set;
   }
 
-  std::atomic<uint64_t>& word(int rank, int which) {
-    return reinterpret_cast<std::atomic<uint64_t>*>(words_.data)[rank * 3 + which];
+  std::atomic<uint64_t>& word(int rank, int which, uint64_t number = 0) {
+    const auto place = static_cast<int>(number) * ranks_of(job_) + rank;
+    return reinterpret_cast<std::atomic<uint64_t>*>(words_.data)[place * 3 + which];
   }
 
   // Ranks take the GPUs in turn.
@@ -195,9 +199,9 @@ class Cluster {
     if (sides.out == 0) memory.out = nullptr;
   }
 
-  Operation operation_of(int host) {
+  Operation operation_of(int host, uint64_t number) {
     Operation operation;
-    operation.key = {1, 0, 0};
+    operation.key = {1, 0, number};
     operation.execution =
         make_execution_plan({job_.collective, job_.root, job_.strategies, job_.hosts}, host);
     operation.dtype = job_.dtype;
@@ -211,7 +215,7 @@ class Cluster {
       RankBuffers buffers{rank, memory.in, memory.out};
       buffers.gpu = memory.gpu;
       if (!sets_.empty()) {
-        buffers.words = {&word(rank, 0), &word(rank, 1), &word(rank, 2), 2};
+        buffers.words = {&word(rank, 0, number), &word(rank, 1, number), &word(rank, 2, number), 2};
         operation.memory.emplace_back(nullptr,
                                       [words = buffers.words](const void*) { words.pass(); });
       }
@@ -369,6 +373,22 @@ TEST_P(DeviceTensorsTest, NothingBeginsBeforeAllStreamsHaveArrived) {
   EXPECT_EQ(cluster.engine(0).blocker({1, 0, 0}).rank, 2);
   cluster.arrive(2);
   EXPECT_EQ(cluster.await_end().to_string(), "OK");
+}
+
+// Ranks whose streams wait for an earlier operation are not to blame for later ones.
+TEST_P(DeviceTensorsTest, WhoHoldsUpAnEarlierOperationIsNamedForLaterOnes) {
+  Cluster cluster({}, driver);
+  cluster.start();
+  for (const int rank : {0, 1, 3}) cluster.arrive(rank);
+  cluster.start(1);
+  cluster.arrive(3, 1);
+  cluster.turn();
+  EXPECT_EQ(cluster.engine(0).blocker({1, 0, 1}).rank, 2) << "not 0, which waits for rank 2";
+  cluster.arrive(2);
+  cluster.await_ends(1);
+  EXPECT_EQ(cluster.engine(0).blocker({1, 0, 1}).rank, 0);
+  for (const int rank : {0, 1, 2}) cluster.arrive(rank, 1);
+  cluster.await_ends(2);
 }
 
 // A stream takes some 1,000 commands; adding more waits for it, which the loop must not.
