@@ -186,8 +186,8 @@ typedef struct tutti_options {
   int32_t buffers_stay;
   /* Not 0: the operation, on GPU memory, starts when `stream` reaches this place, and the stream
    * goes on when it is done or has failed; the call does not wait for it, also without `work`. The
-   * error is what waiting for `work` returns; without `work` the next call on the group fails with
-   * it, on every rank. */
+   * error is what waiting for `work` returns; without `work` the next call on the group that begins
+   * after the rank has heard of it, within some milliseconds, fails with it, on every rank. */
   int32_t on_stream;
   void* stream; /* A cudaStream_t or CUstream of this process; NULL: the default stream. */
 } tutti_options;

@@ -130,7 +130,7 @@ class Group(Unique):
     stream: for arrays on a GPU, a CUDA stream: its handle, an int, or an object with CUDA's
     protocol __cuda_stream__, of torch, CuPy or Numba. The operation starts when the stream reaches
     it, and the stream goes on when it is done; the call does not wait. The arrays must stay until
-    then. A failure is raised by wait() of the Work, or else by the next call. None: the call waits
+    then. A failure is raised by wait() of the Work, or else by a later call. None: the call waits
     for the result, and begins when the stream of the arrays' __cuda_array_interface__, or the
     default stream, reaches it.
 
