@@ -104,8 +104,7 @@ class SliceEngine final : public Engine {
   bool has_ended(const OpId& key) const;
   static void cancel_unsettled(Run& run, const Status& cause);
   Blocker input_of(const Run& run, const char* otherwise) const;
-  static int find_culprit(const std::map<OpId, std::shared_ptr<Run>>& runs, const OpId& before,
-                          const std::vector<int>& late);
+  int find_culprit(const OpId& key, const std::vector<int>& late) const;
   Status keep_early(const OpId& key, const FrameTag& tag, Frame frame);
   Mailbox take_early(const OpId& key);
   void accept_early(const std::shared_ptr<Run>& run);
@@ -414,24 +413,21 @@ void SliceEngine::abort(uint32_t epoch, const Status& cause) {
   std::erase_if(ended_, [&](const auto& entry) { return entry.first.first == epoch; });
 }
 
-// Which of the late ranks is so in the group's first operation of `runs` that waits for any of
-// them; -1: none. The streams of the others may wait for that operation.
-int SliceEngine::find_culprit(const std::map<OpId, std::shared_ptr<Run>>& runs, const OpId& before,
-                              const std::vector<int>& late) {
-  const auto first = runs.lower_bound({before.epoch, before.group, 0});
-  for (auto earlier = first; earlier != runs.end() && earlier->first < before; ++earlier)
+// The late rank that the group's first operation with one of them waits for; else the first of
+// them. The streams of the others may wait for that operation.
+int SliceEngine::find_culprit(const OpId& key, const std::vector<int>& late) const {
+  const auto first = runs_.lower_bound({key.epoch, key.group, 0});
+  for (auto earlier = first; earlier != runs_.end() && earlier->first < key; ++earlier)
     for (const int rank : earlier->second->tensor->blocking_ranks())
       if (std::ranges::find(late, rank) != late.end()) return rank;
-  return -1;
+  return late.front();
 }
 
 // The rank for whose input the tensor waits, or `otherwise`.
 Engine::Blocker SliceEngine::input_of(const Run& run, const char* otherwise) const {
   const std::vector<int> late = run.tensor->blocking_ranks();
   if (late.empty()) return {otherwise, -1};
-  int rank = find_culprit(unsettled_, run.operation.key, late);
-  if (rank < 0) rank = find_culprit(runs_, run.operation.key, late);
-  if (rank < 0) rank = late.front();
+  const int rank = find_culprit(run.operation.key, late);
   return {"the input of rank " + std::to_string(rank), rank};
 }
 
