@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -87,8 +88,9 @@ struct Call {
   std::shared_ptr<const void> memory;
   // Held until the call has ended: by their counts the worker knows of such calls.
   std::array<std::shared_ptr<const bool>, 2> counted;
-  uint32_t waited_ms = 0;  // The part of `timeout_ms` that has passed already.
-  bool blocking = false;   // The rank waits for it.
+  // When the rank called: `timeout_ms` counts from there. Unset: when the call is submitted.
+  std::optional<std::chrono::steady_clock::time_point> started = std::nullopt;
+  bool blocking = false;  // The rank waits for it.
   // Not 0: `in` and `out` are windows of this size, through which ordinary memory passes: its byte
   // b lies at b % window_bytes.
   uint64_t window_bytes = 0;

@@ -22,10 +22,6 @@ int find_host(const std::vector<Host>& hosts, const std::string& name) {
   return static_cast<int>(found - hosts.begin());
 }
 
-uint32_t left_ms(uint32_t timeout_ms, uint32_t waited_ms) {
-  return timeout_ms > waited_ms ? timeout_ms - waited_ms : 0;
-}
-
 Strategies job_strategies(const Roster& roster) {
   const Result<Strategies> set = parse_strategies(roster.strategy);
   return set.ok() ? *set : Strategies();
@@ -127,8 +123,8 @@ void HostEpoch::submit(int job_rank, Call call) {
   const uint32_t timeout_ms = call.timeout_ms != 0 ? call.timeout_ms : options_.op_timeout_ms;
   const TimePoint now = Clock::now();
   const Follower::Call asked{call.signature, call.invalid,
-                             now + Millis(left_ms(timeout_ms, call.waited_ms)), timeout_ms,
-                             call.number};
+                             std::max(now, call.started.value_or(now) + Millis(timeout_ms)),
+                             timeout_ms, call.number};
   calls_[key].emplace(*rank, std::move(call));
   measuring_.report_rates(now);
   follower_.on_call(key.group, *rank, asked, now);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "daemon/base/loop.h"
@@ -37,11 +38,10 @@ inline int64_t now_ns() {
       .count();
 }
 
-// Since `started_ns`; 0 where that is no time in the past.
-inline uint32_t waited_ms(int64_t started_ns) {
-  const int64_t now = now_ns();
-  if (started_ns <= 0 || started_ns > now) return 0;
-  return static_cast<uint32_t>(std::min<int64_t>((now - started_ns) / 1'000'000, INT32_MAX));
+// BoardEntry::started_ns as a time; unset where that is no time in the past.
+inline std::optional<TimePoint> started_at(int64_t started_ns) {
+  if (started_ns <= 0 || started_ns > now_ns()) return std::nullopt;
+  return TimePoint(std::chrono::nanoseconds(started_ns));
 }
 
 // Clears all bits and calls `use` with the number of each that was set.

@@ -269,7 +269,7 @@ Call HostBoard::call_of(const BoardOp& op, size_t member) {
   call.group = group.number;
   call.number = op.number;
   call.memory = memory;
-  call.waited_ms = waited_ms(op.entry(seat).started_ns.load());
+  call.started = started_at(op.entry(seat).started_ns.load());
   return call;
 }
 

@@ -80,6 +80,15 @@ TEST_F(EpochFaultTest, AnAbsentRankIsNamedAtTheDeadline) {
   expect_usable();
 }
 
+TEST_F(EpochFaultTest, ATimeoutCountsFromTheRanksCall) {
+  Call late = call(4, 600'000);
+  late.started = Clock::now() - Millis(600'000);
+  const Status status = cluster_.submit(0, std::move(late)).get();
+  EXPECT_EQ(status.code(), Code::deadline_exceeded);
+  for (const int rank : {1, 2, 3}) EXPECT_EQ(cluster_.submit(rank, call(4)).get(), status);
+  expect_usable();
+}
+
 TEST_F(EpochFaultTest, ADeadRankFailsWhatItHadNotReachedAtOnce) {
   auto reached = cluster_.submit(3, call(4));
   std::vector<std::future<Status>> first, second;
