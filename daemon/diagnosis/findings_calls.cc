@@ -309,24 +309,40 @@ Finding find_unanswered(const JobView& view) {
   return std::nullopt;
 }
 
+namespace {
+
+Diagnosis describe_failure(const JobView& view, uint32_t rank, const v1::TracedOperation& last) {
+  const EpochOp name = {last.group(), last.number()};
+  const std::string code(name_of(code_of(static_cast<int>(last.code()))));
+  Diagnosis found{.verdict = Verdict::operation_failed};
+  // Who has not called it is not its reason.
+  if (has_code(last, Code::invalid_argument)) {
+    found.sentence = "a rank's call of " + describe(last) + " was refused with " + code +
+                     "; the error of all ranks names it";
+    for (const auto& [caller, call] : calls_of(view, name))
+      if (found.evidence.size() < kEvidenceMax)
+        found.evidence.push_back(view.name_of(caller) + " called it: " + signature_text(*call));
+    return found;
+  }
+  const std::vector<uint32_t> absent = absent_from(view, name);
+  if (!absent.empty() && absent.size() < view.ranks.size()) {
+    found.sentence = view.name_of(absent.front()) + " took no part in " + describe(last) +
+                     ", which failed with " + code;
+    found.evidence = {view.name_of(rank) + " called it: " + signature_text(last)};
+    return found;
+  }
+  found.sentence = describe(last) + " of " + view.name_of(rank) + " failed with " + code;
+  found.evidence = {signature_text(last)};
+  return found;
+}
+
+}  // namespace
+
 Finding find_failed_operation(const JobView& view) {
   for (const auto& [number, rank] : view.ranks) {
     if (rank.last_ended == nullptr || rank.last_ended->code() == 0) continue;
     if (has_code(*rank.last_ended, Code::cancelled)) continue;  // It left.
-    const std::vector<uint32_t> absent =
-        absent_from(view, {rank.last_ended->group(), rank.last_ended->number()});
-    if (!absent.empty() && absent.size() < view.ranks.size())
-      return Diagnosis{
-          .verdict = Verdict::operation_failed,
-          .sentence = view.name_of(absent.front()) + " took no part in " +
-                      describe(*rank.last_ended) + ", which failed with " +
-                      std::string(name_of(code_of(static_cast<int>(rank.last_ended->code())))),
-          .evidence = {view.name_of(number) + " called it: " + signature_text(*rank.last_ended)}};
-    return Diagnosis{
-        .verdict = Verdict::operation_failed,
-        .sentence = describe(*rank.last_ended) + " of " + view.name_of(number) + " failed with " +
-                    std::string(name_of(code_of(static_cast<int>(rank.last_ended->code())))),
-        .evidence = {signature_text(*rank.last_ended)}};
+    return describe_failure(view, number, *rank.last_ended);
   }
   return std::nullopt;
 }

@@ -140,6 +140,16 @@ TEST(TraceReport, TheTableHasALineForEachOperation) {
   EXPECT_THAT(trace_text(example(), 1), Not(HasSubstr("disagree")));
 }
 
+// A refused call has no tensor, so it differs from the others without a disagreement.
+TEST(TraceReport, ARefusedCallIsNoDisagreement) {
+  v1::TraceReply reply = example();
+  for (v1::HostTrace& host : *reply.mutable_hosts())
+    for (v1::RankTrace& rank : *host.mutable_ranks())
+      rank.mutable_operations(1)->set_code(TUTTI_INVALID_ARGUMENT);
+  EXPECT_THAT(trace_text(reply, 0),
+              AllOf(HasSubstr("INVALID_ARGUMENT"), Not(HasSubstr("disagree"))));
+}
+
 TEST(TraceReport, SaysWhatIsMissing) {
   v1::TraceReply reply = example();
   reply.mutable_hosts(1)->set_cut(true);

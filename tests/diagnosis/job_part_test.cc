@@ -198,6 +198,17 @@ TEST(DiagnosisPart, RanksMissingFromAnEndedJobsLastOperationAreNamed) {
               HasSubstr("took no part in all_reduce #5, which failed with UNAVAILABLE"));
 }
 
+TEST(DiagnosisPart, ARefusedCallIsNotBlamedOnWhoDidNotCall) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  for (const int rank : {0, 1, 2})
+    job.ended(rank, 5, 8 * kSecond, kMillisecond, Code::invalid_argument);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::operation_failed);
+  EXPECT_THAT(found.sentence, StartsWith("a rank's call of all_reduce #5 was refused"));
+  EXPECT_EQ(found.evidence.size(), 3u);
+}
+
 // As after its coordinator lost its state.
 TEST(DiagnosisPart, ARunningEpochCountsMoreThanAnEndedOneOfAHigherNumber) {
   Job old;

@@ -263,12 +263,10 @@ TEST(Diagnosis, AWorkHandleThatNobodyAsksForIsNoWait) {
 TEST(Diagnosis, AFailedOperationIsNamed) {
   Job job;
   job.all_run(5, kMillisecond, kSecond);
-  for (int rank = 0; rank < 4; ++rank)
-    job.ended(rank, 5, kSecond, kMillisecond, Code::invalid_argument);
+  for (int rank = 0; rank < 4; ++rank) job.ended(rank, 5, kSecond, kMillisecond, Code::internal);
   const Diagnosis found = job.verdict();
   EXPECT_EQ(found.verdict, Verdict::operation_failed);
-  EXPECT_EQ(found.sentence,
-            "all_reduce #5 of rank 0 (host a, pid 100) failed with INVALID_ARGUMENT");
+  EXPECT_EQ(found.sentence, "all_reduce #5 of rank 0 (host a, pid 100) failed with INTERNAL");
 }
 
 void add_link(Job& job, const std::string& from, const std::string& to, double byte_us) {
