@@ -238,7 +238,7 @@ TEST_P(GpuMessages, AMessageThatDoesNotComeReleasesTheStream) {
         all_reduce(group, x.data(), x.data(), 10);  // The worker opens its GPUs.
         const cuda::Stream stream = cuda.stream();
         tutti_options options = on_stream(stream);
-        options.timeout_ms = 300;
+        options.timeout_ms = 1000;
         tutti_work* work = nullptr;
         CGroup::expect(receive(group, x.data(), 10, previous_of(context), 0, &options, &work));
         check_refused(tutti_work_wait(work, -1), TUTTI_DEADLINE_EXCEEDED, "rank");

@@ -162,12 +162,12 @@ TEST_P(PassingMesh, ASmallOneMayBeWaitedForLate) {
                 std::vector<float> x = ramp(50'000, 1);
                 std::vector<float> y = ramp(1, 1);
                 std::vector<float> z(1);
-                Work first = start_in(group, x, std::chrono::milliseconds(50));
-                Work second = start_in(group, y, std::chrono::milliseconds(50));
+                Work first = start_in(group, x, std::chrono::milliseconds(400));
+                Work second = start_in(group, y, std::chrono::milliseconds(400));
                 // A receive that nobody answers lasts as long as it may.
                 failure_of([&] {
                   group.recv(std::span(z), TUTTI_ANY_RANK, 0,
-                             {.timeout = std::chrono::milliseconds(700)});
+                             {.timeout = std::chrono::milliseconds(1'000)});
                 });
                 while (polls && !(first.done() && second.done())) std::this_thread::yield();
                 first.wait();
