@@ -13,6 +13,7 @@
 
 namespace tutti::faces {
 
+// The size along each axis; of a scalar none.
 using Shape = std::vector<int64_t>;
 
 // "[2,3]".

@@ -43,11 +43,15 @@ class Collective {
   // Global: the processes cannot join.
   Status register_peer(PeerId id, const CollectiveConfig& config);
 
+  // Results are copies of the peer's own, of the tensors' dtype and shape. Other, also: another
+  // call than other peers make; sums of bools, means of integers.
+
   // The sum, or the mean, over all peers of all processes. AllReduceShapeMismatch (of dtypes, too),
   // AllReduceOperationMismatch.
   Result<Tensor> all_reduce(PeerId id, const Tensor& tensor, ReduceOperation op);
   // The same, for `root` alone. Between processes the root's id must be on one of them only.
-  // ReduceShapeMismatch, ReduceOperationMismatch, ReduceRootMismatch.
+  // ReduceShapeMismatch, ReduceOperationMismatch, ReduceRootMismatch; RegisterNotFirstOperation:
+  // the root is not registered.
   Result<std::optional<Tensor>> reduce(PeerId id, const Tensor& tensor, ReduceOperation op,
                                        PeerId root);
   // The tensor of the one peer, of all processes, that provides one. BroadcastNoTensor,

@@ -51,6 +51,8 @@ class CrossDeviceOps {
                                              const CommunicationOptions& options = {}) const;
   // A copy of the value on every destination; in a group, of that of rank `root`. There the other
   // ranks pass a value of the same shape and dtype, the contents of which do not matter.
+  // INVALID_ARGUMENT: the root is no rank; see also find_targets(), CommunicationOptions::check()
+  // and, for sparse values, check_value(). In a group also errors as reduce().
   Result<Mirrored> broadcast(const Value& value, const Destinations& destinations, int root = 0,
                              const CommunicationOptions& options = {}) const;
 
@@ -71,9 +73,9 @@ class CrossDeviceOps {
 
 // Hierarchical copy: sums within each group of devices, then of the groups' sums, then copies back.
 //
-// In one process the groups are those of hierarchical() of fold.h. In a group of processes they are
-// the hosts on which the ranks run: ranks of a host are summed in the order of their numbers, then
-// the hosts. Where values and destinations are on different devices, as ReductionToOneDevice.
+// In one process the groups are those of hierarchical(). In a group of processes they are the hosts
+// on which the ranks run: ranks of a host are summed in the order of their numbers, then the hosts.
+// Where values and destinations are on different devices, as ReductionToOneDevice.
 class HierarchicalCopyAllReduce : public CrossDeviceOps {
  public:
   // Packs of a batch; std::nullopt: no packing. INVALID_ARGUMENT: not above 0.

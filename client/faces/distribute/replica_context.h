@@ -41,7 +41,8 @@ class ReplicaContext {
   Status refuse(const Status& own, const CallOptions& options = {});
 
   // Calls `merge` once in this process, between the replicas, with the arguments of its replicas,
-  // and returns what it has, on each of them. `call` names it, the same on each.
+  // and returns what it has, on each of them. `call` names it, the same on each. Errors as
+  // Rendezvous::meet(); FAILED_PRECONDITION also: outside of the replica's function.
   using Merge = std::function<Status(Strategy&, const std::vector<void*>& arguments)>;
   Status merge_call(const std::string& call, void* argument, const Merge& merge);
 

@@ -75,7 +75,8 @@ class Replicas {
   Result<std::vector<Tensor>> gather(const std::string& call, int64_t axis, const Leaves& leaves,
                                      const CallOptions& options = {}) const;
 
-  // For each leaf the value of one replica.
+  // For each leaf the value of replica `root`. INVALID_ARGUMENT: there is no such replica; values
+  // of different dtypes or shapes.
   Result<std::vector<Tensor>> broadcast(const std::string& call, int root, const Leaves& leaves,
                                         const CallOptions& options = {}) const;
 

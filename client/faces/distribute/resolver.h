@@ -42,6 +42,7 @@ class Resolver {
   // "google" within Google, else empty, as TensorFlow defines it.
   virtual Result<std::string> environment() const { return options_.environment; }
 
+  // The parts of task(), with its errors.
   Result<std::string> task_type() const;
   Result<std::optional<int>> task_id() const;
   // The address to connect to, of `task` if both parts are given; what is empty, the resolver's own

@@ -67,7 +67,8 @@ class Strategy {
   Result<std::vector<Tensor>> gather(const Leaves& leaves, int64_t axis,
                                      const std::string& structure = "",
                                      const CallOptions& options = {}) const;
-  // The leaves of one replica: `values` of its process, which for initial weights is the first.
+  // The leaves of replica `root`: `values` of its process, which for initial weights is the first.
+  // Errors as Replicas::broadcast().
   Result<std::vector<Tensor>> broadcast_parameters(const std::vector<Tensor>& values, int root = 0,
                                                    const std::string& structure = "",
                                                    const CallOptions& options = {}) const;
