@@ -7,17 +7,27 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 
 from pages import ROOT
 
 # Programs of the system: only the paths among their arguments are checked.
 FOREIGN = ("python3", "pip", "apt", "docker", "kubectl", "systemctl", "install", "git", "openssl",
            "nft", "torchrun", "mpirun", "srun")
+PREFIX = tempfile.TemporaryDirectory()
 LABELS = r"-L (unit|mesh|root|gpu)\b"
 
 
 def binary(name):
     return os.path.join(os.environ["TUTTI_BIN"], name)
+
+
+@functools.lru_cache(maxsize=None)
+def include_flag():
+    """For compilers: where the headers of C and C++ lie, as users have them."""
+    subprocess.run(["cmake", "--install", os.path.dirname(os.environ["TUTTI_BIN"]), "--prefix",
+                    PREFIX.name, "--component", "development"], check=True, capture_output=True)
+    return f"-I{PREFIX.name}/include"
 
 
 @functools.lru_cache(maxsize=None)

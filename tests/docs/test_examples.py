@@ -36,7 +36,7 @@ def build(block, folder):
                                 (os.environ["TUTTI_CXX"], "c++", "c++20"))
     library = os.environ["TUTTI_LIBRARY"]
     path = os.path.join(folder, "program")
-    subprocess.run([compiler, f"-std={standard}", f"-I{ROOT}", f"-I{ROOT}/client", "-x", kind, "-",
+    subprocess.run([compiler, f"-std={standard}", commands.include_flag(), "-x", kind, "-",
                     "-x", "none", library, f"-Wl,-rpath,{os.path.dirname(library)}", "-o", path],
                    input=block.text, text=True, check=True)
     return [path]

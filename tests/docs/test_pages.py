@@ -89,7 +89,7 @@ def compiler_errors(block):
     compiler, kind, standard = ((os.environ["TUTTI_CC"], "c", "c99") if block.language == "c" else
                                 (os.environ["TUTTI_CXX"], "c++", "c++20"))
     done = subprocess.run([compiler, "-x", kind, f"-std={standard}", "-Wall", "-Werror",
-                           "-fsyntax-only", f"-I{ROOT}", f"-I{ROOT}/client", "-"],
+                           "-fsyntax-only", commands.include_flag(), "-"],
                           input=block.text, capture_output=True, text=True)
     return done.stderr if done.returncode != 0 else ""
 
