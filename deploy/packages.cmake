@@ -46,7 +46,8 @@ their node, package tuttid."
 tutti_package(libtutti-dev
   COMPONENTS development DEPENDS "libtutti0 (= ${version})" SECTION libdevel
   SUMMARY "collective communication: headers for C and C++"
-  TEXT "Headers of libtutti, for C and C++20, with a CMake package and for pkg-config.")
+  TEXT "Headers of libtutti, for C and C++20, with a CMake package and for pkg-config,
+and the archive of its faces.")
 tutti_package(python3-tutti
   COMPONENTS python DEPENDS "libtutti0 (= ${version}), python3 (>= 3.10), python3-numpy" SECTION python
   SUMMARY "collective communication: the Python package"

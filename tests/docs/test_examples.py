@@ -36,8 +36,10 @@ def build(block, folder):
                                 (os.environ["TUTTI_CXX"], "c++", "c++20"))
     library = os.environ["TUTTI_LIBRARY"]
     path = os.path.join(folder, "program")
+    libraries = os.path.dirname(library)
     subprocess.run([compiler, f"-std={standard}", commands.include_flag(), "-x", kind, "-",
-                    "-x", "none", library, f"-Wl,-rpath,{os.path.dirname(library)}", "-o", path],
+                    "-x", "none", f"{libraries}/libtutti_faces.a", library,
+                    f"-Wl,-rpath,{libraries}", "-o", path],
                    input=block.text, text=True, check=True)
     return [path]
 

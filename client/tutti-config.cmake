@@ -1,0 +1,11 @@
+# find_package(tutti): tutti::tutti, and with COMPONENTS faces also tutti::faces.
+include(${CMAKE_CURRENT_LIST_DIR}/tutti-targets.cmake)
+foreach(component IN LISTS tutti_FIND_COMPONENTS)
+  if(component STREQUAL "faces")
+    include(${CMAKE_CURRENT_LIST_DIR}/tutti-faces.cmake)
+    set(tutti_faces_FOUND TRUE)
+  elseif(tutti_FIND_REQUIRED_${component})
+    set(tutti_FOUND FALSE)
+    set(tutti_NOT_FOUND_MESSAGE "tutti has no component \"${component}\", only \"faces\"")
+  endif()
+endforeach()
