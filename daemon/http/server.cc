@@ -1,5 +1,5 @@
 // The HTTP server, by libmicrohttpd. One thread has all connections and waits for none of them, so
-// a client that sends or reads slowly holds a seat and no thread. Where the seats are taken, the
+// a client that sends or reads slowly holds a place and no thread. Where the places are taken, the
 // oldest client of the address that has most makes room. Probes are answered by a thread of their
 // own, because a probe that came behind other requests would restart the agent.
 #include <microhttpd.h>
@@ -24,10 +24,10 @@
 namespace tutti {
 namespace {
 
-constexpr size_t kSeats = 256;  // Of clients that are waited for.
+constexpr size_t kClientsMax = 256;  // That are waited for.
 constexpr int kThreads = 4;
 constexpr size_t kWaitingMax = 64;           // Requests, of clients that are not made to leave.
-constexpr unsigned kConnectionsMax = 1'024;  // More than seats and requests: it is never reached.
+constexpr unsigned kConnectionsMax = 1'024;  // More than clients and requests: it is never reached.
 constexpr size_t kConnectionBytes = 16'384;  // The head of a request must fit.
 constexpr Millis kAcceptPause{100};
 constexpr Millis kAskWithin{2'000};
@@ -121,7 +121,7 @@ class MhdServer final : public HttpServer {
   std::string address() const override { return address_.to_string(); }
 
  private:
-  struct Seat {
+  struct Client {
     MHD_Connection* connection;
     std::string address;
     std::optional<HttpAnswer> answer = {};
@@ -158,44 +158,44 @@ class MhdServer final : public HttpServer {
     again_ = loop_.at(Clock::now(), [this] { run(); });
   }
 
-  static void on_connection(void* self, MHD_Connection* connection, void** seat,
+  static void on_connection(void* self, MHD_Connection* connection, void** client,
                             MHD_ConnectionNotificationCode code) {
     auto& server = *static_cast<MhdServer*>(self);
     if (code == MHD_CONNECTION_NOTIFY_STARTED)
-      *seat = server.admit(connection).release();
+      *client = server.admit(connection).release();
     else
-      server.leave(std::unique_ptr<Seat>(static_cast<Seat*>(*seat)));
+      server.leave(std::unique_ptr<Client>(static_cast<Client*>(*client)));
   }
 
-  std::unique_ptr<Seat> admit(MHD_Connection* connection) {
+  std::unique_ptr<Client> admit(MHD_Connection* connection) {
     const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    auto seat = std::make_unique<Seat>(Seat{connection, numeric(info->client_addr).host});
-    wait_for(*seat, kAskWithin);
-    if (const auto oldest = idle_.pop_beyond(kSeats)) dismiss(**oldest);
-    return seat;
+    auto client = std::make_unique<Client>(Client{connection, numeric(info->client_addr).host});
+    wait_for(*client, kAskWithin);
+    if (const auto oldest = idle_.pop_beyond(kClientsMax)) dismiss(**oldest);
+    return client;
   }
 
-  void leave(std::unique_ptr<Seat> seat) {
-    stop_waiting(*seat);
+  void leave(std::unique_ptr<Client> client) {
+    stop_waiting(*client);
     run_again();  // The daemon accepts again, where it did not for want of descriptors.
   }
 
   // Until then it must have asked, or taken its answer; it is one that may be made to leave.
-  void wait_for(Seat& seat, Millis at_most) {
-    idle_.push(seat.address, &seat);
-    seat.timer = loop_.at(Clock::now() + at_most, [this, &seat] { dismiss(seat); });
+  void wait_for(Client& client, Millis at_most) {
+    idle_.push(client.address, &client);
+    client.timer = loop_.at(Clock::now() + at_most, [this, &client] { dismiss(client); });
   }
 
-  void stop_waiting(Seat& seat) {
-    loop_.cancel(seat.timer);
-    (void)idle_.remove_if([&](const Seat* each) { return each == &seat; });
+  void stop_waiting(Client& client) {
+    loop_.cancel(client.timer);
+    (void)idle_.remove_if([&](const Client* each) { return each == &client; });
   }
 
   // The daemon sees its end, and closes it.
-  void dismiss(Seat& seat) {
-    stop_waiting(seat);
+  void dismiss(Client& client) {
+    stop_waiting(client);
     const auto socket = MHD_CONNECTION_INFO_CONNECTION_FD;
-    shutdown(MHD_get_connection_info(seat.connection, socket)->connect_fd, SHUT_RDWR);
+    shutdown(MHD_get_connection_info(client.connection, socket)->connect_fd, SHUT_RDWR);
   }
 
   // Called for the head, for each part of a body, at their end, and when there is an answer.
@@ -206,36 +206,37 @@ class MhdServer final : public HttpServer {
     *begun = self;
     *body_bytes = 0;
     if (!all_is_here) return MHD_YES;
-    auto& seat = *static_cast<Seat*>(
+    auto& client = *static_cast<Client*>(
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT)->socket_context);
-    if (seat.answer) return send_answer(connection, *std::move(seat.answer));
-    return static_cast<MhdServer*>(self)->ask(seat, {{.path = path, .method = method}});
+    if (client.answer) return send_answer(connection, *std::move(client.answer));
+    return static_cast<MhdServer*>(self)->ask(client, {{.path = path, .method = method}});
   }
 
-  MHD_Result ask(Seat& seat, Head head) {
-    MHD_Connection* const connection = seat.connection;
+  MHD_Result ask(Client& client, Head head) {
+    MHD_Connection* const connection = client.connection;
     MHD_get_connection_values(connection, MHD_HEADER_KIND, &take_header, &head);
     if (!head.twice.empty())
       return send_answer(
           connection, {.code = 400, .body = "there are two headers called " + head.twice + "\n"});
     head.request.loopback = address_.host == "::1" || address_.host.starts_with("127.");
     Answerers& answerers = is_probe(head.request) ? probes_ : others_;
-    const bool taken = answerers.add([this, &seat, request = std::move(head.request)] {
-      loop_.post([this, &seat, answer = answer_http(request, source_)] { resume(seat, answer); });
+    const bool taken = answerers.add([this, &client, request = std::move(head.request)] {
+      loop_.post(
+          [this, &client, answer = answer_http(request, source_)] { resume(client, answer); });
     });
     if (!taken)
       return send_answer(connection, {.code = 503, .body = "too many requests wait; try again\n"});
-    stop_waiting(seat);
+    stop_waiting(client);
     suspended_.insert(connection);
     MHD_suspend_connection(connection);
     return MHD_YES;
   }
 
-  void resume(Seat& seat, const HttpAnswer& answer) {
-    seat.answer = answer;
-    wait_for(seat, kTakeWithin);
-    suspended_.erase(seat.connection);
-    MHD_resume_connection(seat.connection);
+  void resume(Client& client, const HttpAnswer& answer) {
+    client.answer = answer;
+    wait_for(client, kTakeWithin);
+    suspended_.erase(client.connection);
+    MHD_resume_connection(client.connection);
     run_again();
   }
 
@@ -244,10 +245,10 @@ class MhdServer final : public HttpServer {
   MHD_Daemon* daemon_ = nullptr;
   Loop loop_;
   // The next three: loop thread only.
-  FairQueue<Seat*> idle_;  // Those that wait_for() waits for.
+  FairQueue<Client*> idle_;  // Those that wait_for() waits for.
   std::set<MHD_Connection*> suspended_;
   Loop::TimerId again_ = 0;
-  Answerers probes_{1, kSeats};
+  Answerers probes_{1, kClientsMax};
   Answerers others_{kThreads, kWaitingMax};
   std::thread thread_;
 };
