@@ -20,7 +20,7 @@ struct Node {
 using Nodes = std::vector<Node>;
 
 // A task by its rank: on which node it is the how-manieth.
-struct Seat {
+struct PlacedTask {
   std::string address;
   int local_id = 0;
 };
@@ -90,12 +90,12 @@ int64_t all_tasks(const Nodes& nodes) {
                          [](int64_t sum, const Node& node) { return sum + node.tasks; });
 }
 
-std::vector<Seat> seats_of(const Nodes& nodes, int port_base) {
-  std::vector<Seat> seats;
+std::vector<PlacedTask> place_tasks(const Nodes& nodes, int port_base) {
+  std::vector<PlacedTask> placed;
   for (const Node& node : nodes)
     for (int i = 0; i < node.tasks; ++i)
-      seats.push_back({node.name + ":" + std::to_string(port_base + i), i});
-  return seats;
+      placed.push_back({node.name + ":" + std::to_string(port_base + i), i});
+  return placed;
 }
 
 // GPUs of each task.
@@ -129,14 +129,14 @@ Result<std::map<std::string, int>> read_jobs(const SlurmOptions& options, int64_
 }
 
 // Ranks are dealt to the jobs in the order of their names. Sets `own` to the task of `rank`.
-Result<ClusterSpec> deal(const std::map<std::string, int>& jobs, const std::vector<Seat>& seats,
-                         int rank, Task& own) {
+Result<ClusterSpec> deal(const std::map<std::string, int>& jobs,
+                         const std::vector<PlacedTask>& placed, int rank, Task& own) {
   ClusterSpec::Jobs dealt;
   int next = 0;
   for (const auto& [job, count] : jobs) {
     ClusterSpec::Tasks& tasks = dealt[job];
     for (int id = 0; id < count; ++id, ++next) {
-      tasks[id] = seats[static_cast<size_t>(next)].address;
+      tasks[id] = placed[static_cast<size_t>(next)].address;
       if (next == rank) own = {job, id};
     }
   }
@@ -176,15 +176,15 @@ Result<SlurmResolver> SlurmResolver::create(const SlurmOptions& options) {
   if (!gpus.ok()) return gpus.status();
   const Result<std::map<std::string, int>> jobs = read_jobs(options, all_tasks(*nodes));
   if (!jobs.ok()) return jobs.status();
-  const std::vector<Seat> seats = seats_of(*nodes, options.port_base);
-  if (static_cast<size_t>(*rank) >= seats.size())
+  const std::vector<PlacedTask> placed = place_tasks(*nodes, options.port_base);
+  if (static_cast<size_t>(*rank) >= placed.size())
     return failed_precondition("SLURM_PROCID=" + std::to_string(*rank) + ", but the nodes have " +
-                               std::to_string(seats.size()) + " tasks; check tasks_per_node");
+                               std::to_string(placed.size()) + " tasks; check tasks_per_node");
   Task own;
-  Result<ClusterSpec> spec = deal(*jobs, seats, *rank, own);
+  Result<ClusterSpec> spec = deal(*jobs, placed, *rank, own);
   if (!spec.ok()) return spec.status();
   std::string share = share_of(gpus_of_node(options.variables, most_tasks(*nodes) * *gpus),
-                               seats[static_cast<size_t>(*rank)].local_id, *gpus);
+                               placed[static_cast<size_t>(*rank)].local_id, *gpus);
   return SlurmResolver({.task = own,
                         .num_accelerators = {{"GPU", *gpus}},
                         .rpc_layer = options.rpc_layer,
