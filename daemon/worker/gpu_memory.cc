@@ -231,15 +231,15 @@ bool GpuMemory::close() {
   return all_ended && (gpus_ == nullptr || gpus_->close());
 }
 
-Status GpuMemory::take_seat(OfferedByTrainer& trainer, int gpu) {
-  if (trainer.seats.contains(gpu)) return {};
-  std::shared_ptr<const bool>& seats = seats_[gpu];
-  if (seats == nullptr) seats = std::make_shared<const bool>();
-  if (seats.use_count() > settings_.gpu_ranks)
+Status GpuMemory::add_user(OfferedByTrainer& trainer, int gpu) {
+  if (trainer.used_gpus.contains(gpu)) return {};
+  std::shared_ptr<const bool>& users = gpu_users_[gpu];
+  if (users == nullptr) users = std::make_shared<const bool>();
+  if (users.use_count() > settings_.gpu_ranks)
     return resource_exhausted("GPU " + std::to_string(gpu) + " has " +
                               std::to_string(settings_.gpu_ranks) +
                               " ranks of this job already; raise gpu_ranks of tuttid");
-  trainer.seats[gpu] = seats;
+  trainer.used_gpus[gpu] = users;
   return {};
 }
 
@@ -258,7 +258,7 @@ void GpuMemory::take(const std::shared_ptr<OfferedByTrainer>& trainer, OfferedMe
 }
 
 Status GpuMemory::take_on(int gpu, OfferedByTrainer& trainer, OfferedMemory offer) {
-  if (Status s = take_seat(trainer, gpu); !s.ok()) return s;
+  if (Status s = add_user(trainer, gpu); !s.ok()) return s;
   const bool is_pinned = offer.kind == OfferKind::words || offer.kind == OfferKind::staging;
   return is_pinned ? take_pinned(trainer, gpu, std::move(offer)) : import(trainer, gpu, offer);
 }

@@ -43,8 +43,8 @@ class OfferedByTrainer {
   std::map<uint64_t, Memory> memory;     // By number.
   std::optional<OfferedMemory> waiting;  // For a GPU that is being opened.
   std::shared_ptr<const Pinned> words;
-  bool was_refused = false;                          // An offer, which was logged.
-  std::map<int, std::shared_ptr<const bool>> seats;  // By the GPUs that it has offered memory of.
+  bool was_refused = false;                              // An offer, which was logged.
+  std::map<int, std::shared_ptr<const bool>> used_gpus;  // Those that it has offered memory of.
 };
 
 class GpuMemory {
@@ -93,7 +93,7 @@ class GpuMemory {
   // Owned by operations as well; freed by the GPUs' rule.
   std::shared_ptr<const void> share(std::shared_ptr<const void> resource) const;
   static Status forget(OfferedByTrainer& trainer, uint64_t number);
-  Status take_seat(OfferedByTrainer& trainer, int gpu);
+  Status add_user(OfferedByTrainer& trainer, int gpu);
   Result<Pinned> pin(int gpu, OfferedMemory offer);
   Status check_limit(const OfferedByTrainer& trainer, uint64_t bytes) const;
   Status take_pinned(OfferedByTrainer& trainer, int gpu, OfferedMemory offer);
@@ -106,7 +106,7 @@ class GpuMemory {
   std::map<std::string, std::shared_ptr<Opening>> openings_;  // By UUID; nobody else owns them.
   std::shared_ptr<GpuSet> gpus_;
   // By GPU; each trainer with memory there holds a copy.
-  std::map<int, std::shared_ptr<const bool>> seats_;
+  std::map<int, std::shared_ptr<const bool>> gpu_users_;
 };
 
 }  // namespace tutti
