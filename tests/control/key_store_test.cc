@@ -82,9 +82,9 @@ struct MeshKeyStore : ::testing::TestWithParam<std::string> {
 };
 
 TEST_P(MeshKeyStore, WhoComesFirstMakesTheKey) {
-  const auto first = store->create("/t/seat", "a", *store->grant(kTtl));
+  const auto first = store->create("/t/owner", "a", *store->grant(kTtl));
   ASSERT_TRUE(first.ok()) << first.status().message();
-  const auto second = open()->create("/t/seat", "b", *store->grant(kTtl));
+  const auto second = open()->create("/t/owner", "b", *store->grant(kTtl));
   ASSERT_TRUE(second.ok()) << second.status().message();
   EXPECT_EQ((*second).value, "a");
   EXPECT_EQ((*second).created, (*first).created);
@@ -101,15 +101,15 @@ TEST_P(MeshKeyStore, KeysAreListedByPrefixInOrder) {
 }
 
 TEST_P(MeshKeyStore, AFenceThatDoesNotHoldWritesNothing) {
-  const auto seat = store->create("/t/seat", "a", 0);
-  ASSERT_TRUE(seat.ok());
-  const KeyStore::Fence fence{"/t/seat", (*seat).created};
+  const auto owner = store->create("/t/owner", "a", 0);
+  ASSERT_TRUE(owner.ok());
+  const KeyStore::Fence fence{"/t/owner", (*owner).created};
   ASSERT_TRUE(store->write({fence}, {{"/t/x", "1"}}).ok());
-  ASSERT_TRUE(store->write({}, {{"/t/seat", "changed"}}).ok());
+  ASSERT_TRUE(store->write({}, {{"/t/owner", "changed"}}).ok());
   EXPECT_TRUE(store->write({fence}, {{"/t/x", "2"}}).ok()) << "it is the same key";
-  ASSERT_TRUE(store->write({}, {{"/t/seat", {}}}).ok());
+  ASSERT_TRUE(store->write({}, {{"/t/owner", {}}}).ok());
   EXPECT_EQ(store->write({fence}, {{"/t/x", "3"}, {"/t/y", "3"}}).status().code(), Code::aborted);
-  ASSERT_TRUE(store->create("/t/seat", "b", 0).ok());
+  ASSERT_TRUE(store->create("/t/owner", "b", 0).ok());
   EXPECT_EQ(store->write({fence}, {{"/t/x", "4"}}).status().code(), Code::aborted);
   EXPECT_EQ((*store->list("/t/x")).at(0).value, "2");
   EXPECT_THAT(keys("/t/y"), ElementsAre());
