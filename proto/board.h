@@ -2,19 +2,19 @@
 // Every operation starts here, and the ranks of the host meet here.
 //
 //   0                BoardHeader   identification; which areas need the worker; counters and a
-//                                  sub-group request for each seat
+//                                  sub-group request for each local rank
 //   kAreasOffset     area 0        the group of the whole job
 //   + area_bytes     area 1 ...    sub-groups, in the order in which the worker creates them
 //
-// A *seat* is a rank's index among the job's ranks on this host, in ascending order of rank.
+// A *local rank* is a rank's index among the job's ranks on this host, in ascending order of rank.
 //
 // An area serves one group. It holds its header, then kBoardSlots slots with one entry for each
-// seat, then one failure for each slot. Every rank numbers its operations on a group 0, 1, 2, ...;
-// operation N of all ranks uses slot N % kBoardSlots, in generation N / kBoardSlots + 1 of that
-// slot. A rank writes its request to its entry, stamps the entry with the number, and counts itself
-// in the slot's word. The last rank to arrive compares the requests. Where they agree, waiting
-// ranks fold the tensors block by block; the rank that finishes the last block ends the operation
-// for all ranks with one change of the word.
+// local rank, then one failure for each slot. Every rank numbers its operations on a group 0, 1, 2,
+// ...; operation N of all ranks uses slot N % kBoardSlots, in generation N / kBoardSlots + 1 of
+// that slot. A rank writes its request to its entry, stamps the entry with the number, and counts
+// itself in the slot's word. The last rank to arrive compares the requests. Where they agree,
+// waiting ranks fold the tensors block by block; the rank that finishes the last block ends the
+// operation for all ranks with one change of the word.
 //
 //   open ──last arrival, all agree──> folding ──last block──> done ──all settled──> open again
 //     │ └────any rank──> called ──worker──┘ │                  │                        ↑
@@ -24,7 +24,7 @@
 // `called` means that the worker decides. Ranks call the worker for every operation that goes on to
 // other hosts, and wherever ranks disagree, are late or die. The outcome is in one word, so all
 // ranks see the same one, however late they arrive. A slot is reused only after all members have
-// read its outcome: see BoardSeatProgress::settled.
+// read its outcome: see BoardRankProgress::settled.
 //
 // daemon/board/transitions.h has the rules of every change. The file is a sparse, sealed memfd.
 // Ranks of a job trust each other as threads do; the worker trusts nothing it reads here.
@@ -41,8 +41,8 @@ namespace tutti {
 
 inline constexpr uint32_t kBoardMagic = 0x44524f42;  // "BORD"
 // Most ranks of one job on one host: a Welcome carries a descriptor for each in one sendmsg().
-inline constexpr uint32_t kSeatsMax = 240;
-inline constexpr uint32_t kWelcomeDescriptors = 4 + kSeatsMax;
+inline constexpr uint32_t kLocalRanksMax = 240;
+inline constexpr uint32_t kWelcomeDescriptors = 4 + kLocalRanksMax;
 // Most operations of one group that a rank may have under way.
 inline constexpr uint32_t kBoardSlots = 256;
 // Most groups of one epoch, including that of the whole job.
@@ -189,7 +189,7 @@ struct BoardSlot {
   // Staged tensors on one host: element b % kWindowBlocks is the generation and b + 1 once block b
   // is folded.
   alignas(64) std::atomic<uint64_t> block_folded[kWindowBlocks];
-  // BoardEntry entries[seats] follow.
+  // BoardEntry entries[local_ranks] follow.
 };
 static_assert(sizeof(BoardSlot) == 256);
 
@@ -204,9 +204,9 @@ struct BoardFailure {
 };
 static_assert(sizeof(BoardFailure) == 512);
 
-// One seat's progress in one group, on a cache line of its own. Written by that rank, or by the
+// A rank's progress in one group, on a cache line of its own. Written by that rank, or by the
 // worker after the rank is gone.
-struct BoardSeatProgress {
+struct BoardRankProgress {
   // The rank has read the outcome of every operation below this number, so their slots may be
   // reused.
   alignas(64) std::atomic<uint64_t> settled;
@@ -219,11 +219,11 @@ struct BoardArea {
   alignas(64) std::atomic<uint32_t> ranks_decide;
   // One bit for each slot: the worker must look at it.
   alignas(64) std::atomic<uint64_t> called[kBoardSlots / 64];
-  // BoardSeatProgress settled[seats], BoardSlot with entries [kBoardSlots], and
+  // BoardRankProgress settled[local_ranks], BoardSlot with entries [kBoardSlots], and
   // BoardFailure[kBoardSlots] follow.
 };
 
-// A seat's request for a sub-group, one at a time: the rank sets `asked`, the worker `answered`,
+// A rank's request for a sub-group, one at a time: the rank sets `asked`, the worker `answered`,
 // and the rank `free` again.
 enum class SubgroupRequestState : uint32_t { free = 0, asked = 1, answered = 2 };
 
@@ -268,14 +268,14 @@ struct MemoryOffer {
   char ipc[64];
 };
 
-// A seat's offer, one at a time, by the states of a sub-group's request.
+// A rank's offer, one at a time, by the states of a sub-group's request.
 struct BoardOffer {
   alignas(64) std::atomic<uint32_t> state;  // SubgroupRequestState; a futex.
   uint64_t offer_offset;                    // Of the MemoryOffer, from the start of the segment.
   BoardFailure failure;                     // The answer; code 0: the worker has the memory.
 };
 
-// One seat's totals over all groups, written by its rank alone.
+// A rank's totals over all groups, written by it alone.
 struct BoardCounters {
   alignas(64) std::atomic<uint64_t> operations;  // That ended OK.
   std::atomic<uint64_t> failures;                // Operations that ended otherwise.
@@ -283,9 +283,9 @@ struct BoardCounters {
 };
 
 struct BoardHeader {
-  uint32_t magic;    // kBoardMagic.
-  uint32_t version;  // kProtocolVersion.
-  uint32_t seats;
+  uint32_t magic;        // kBoardMagic.
+  uint32_t version;      // kProtocolVersion.
+  uint32_t local_ranks;  // How many there are.
   // Size of a staged tensor's window in groups over several hosts, a multiple of kBoardBlockBytes;
   // 0: such groups have no windows.
   uint64_t window_bytes;
@@ -293,29 +293,29 @@ struct BoardHeader {
   alignas(64) std::atomic<uint64_t> called[kAreasMax / 64];
   // How often the worker has looked at the board.
   alignas(64) std::atomic<uint64_t> looks;
-  BoardCounters counters[kSeatsMax];
-  BoardSubgroupRequest subgroup_requests[kSeatsMax];
-  BoardOffer offers[kSeatsMax];
+  BoardCounters counters[kLocalRanksMax];
+  BoardSubgroupRequest subgroup_requests[kLocalRanksMax];
+  BoardOffer offers[kLocalRanksMax];
 };
 
-// ---- Offsets and sizes in bytes, for a host with `seats` ranks ----
+// ---- Offsets and sizes in bytes, for a host with `local_ranks` ranks ----
 
 constexpr uint64_t page_up(uint64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 inline constexpr uint64_t kAreasOffset = page_up(sizeof(BoardHeader));
-constexpr uint64_t slot_bytes(uint32_t seats) {
-  return sizeof(BoardSlot) + seats * sizeof(BoardEntry);
+constexpr uint64_t slot_bytes(uint32_t local_ranks) {
+  return sizeof(BoardSlot) + local_ranks * sizeof(BoardEntry);
 }
-constexpr uint64_t slots_offset(uint32_t seats) {
-  return page_up(sizeof(BoardArea) + seats * sizeof(BoardSeatProgress));
+constexpr uint64_t slots_offset(uint32_t local_ranks) {
+  return page_up(sizeof(BoardArea) + local_ranks * sizeof(BoardRankProgress));
 }
-constexpr uint64_t failures_offset(uint32_t seats) {
-  return page_up(slots_offset(seats) + kBoardSlots * slot_bytes(seats));
+constexpr uint64_t failures_offset(uint32_t local_ranks) {
+  return page_up(slots_offset(local_ranks) + kBoardSlots * slot_bytes(local_ranks));
 }
-constexpr uint64_t area_bytes(uint32_t seats) {
-  return failures_offset(seats) + kBoardSlots * sizeof(BoardFailure);
+constexpr uint64_t area_bytes(uint32_t local_ranks) {
+  return failures_offset(local_ranks) + kBoardSlots * sizeof(BoardFailure);
 }
-constexpr uint64_t board_bytes(uint32_t seats) {
-  return kAreasOffset + uint64_t{kAreasMax} * area_bytes(seats);
+constexpr uint64_t board_bytes(uint32_t local_ranks) {
+  return kAreasOffset + uint64_t{kAreasMax} * area_bytes(local_ranks);
 }
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

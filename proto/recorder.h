@@ -3,8 +3,8 @@
 //
 //   0                 RecorderHeader   identification; how the clocks of this host compare
 //   kGroupsOffset     RecordedGroup    by area of the board: which ranks a group has here
-//   kRanksOffset      RankRecorder     by seat: totals, and the last kRecordsKept operations
-//   + seats of them   RecordRing       the last kRecordsKept operations among hosts, by the worker
+//   kRanksOffset      RankRecorder     by local rank: totals, and the last kRecordsKept operations
+//   + local_ranks     RecordRing       the last kRecordsKept operations among hosts, by the worker
 //
 // A ring has a record for each operation, at its index % kRecordsKept. A record becomes valid with
 // its `stamp`, which holds the index and a checksum of the fields: a reader that copies a
@@ -28,10 +28,10 @@ inline constexpr uint32_t kRecorderMagic = 0x44434552;  // "RECD"
 inline constexpr uint32_t kRecordsKept = 4096;          // A power of two.
 
 struct RecorderHeader {
-  uint32_t magic;    // kRecorderMagic.
-  uint32_t version;  // kProtocolVersion.
-  uint32_t epoch;    // Of the job.
-  uint32_t seats;
+  uint32_t magic;        // kRecorderMagic.
+  uint32_t version;      // kProtocolVersion.
+  uint32_t epoch;        // Of the job.
+  uint32_t local_ranks;  // How many there are.
   uint32_t world_size;
   // One moment by two clocks of this host: CLOCK_MONOTONIC, in which all times below are, and
   // CLOCK_REALTIME.
@@ -43,9 +43,9 @@ struct RecorderHeader {
 struct RecordedGroup {
   alignas(64) std::atomic<uint32_t> size;  // Members on all hosts; 0: there is no such group yet.
   uint32_t number;                         // The same on all hosts.
-  uint64_t seats[4];                       // One bit for each seat: it is a member.
+  uint64_t local_ranks[4];                 // One bit for each: it is a member.
 };
-static_assert(sizeof(RecordedGroup) == 64 && kSeatsMax <= 256);
+static_assert(sizeof(RecordedGroup) == 64 && kLocalRanksMax <= 256);
 
 // What was asked for, packed into two words.
 struct RecordedCall {
@@ -152,11 +152,11 @@ inline constexpr uint64_t kGroupsOffset = 4096;
 inline constexpr uint64_t kRanksOffset = kGroupsOffset + kAreasMax * sizeof(RecordedGroup);
 inline constexpr uint64_t kRankRecorderBytes = page_up(sizeof(RankRecorder));
 static_assert(sizeof(RecorderHeader) <= kGroupsOffset && kRanksOffset % 4096 == 0);
-constexpr uint64_t rank_recorder_offset(uint32_t seat) {
-  return kRanksOffset + seat * kRankRecorderBytes;
+constexpr uint64_t rank_recorder_offset(uint32_t local_rank) {
+  return kRanksOffset + local_rank * kRankRecorderBytes;
 }
-constexpr uint64_t recorder_bytes(uint32_t seats) {
-  return rank_recorder_offset(seats) + page_up(sizeof(RecordRing));
+constexpr uint64_t recorder_bytes(uint32_t local_ranks) {
+  return rank_recorder_offset(local_ranks) + page_up(sizeof(RecordRing));
 }
 
 }  // namespace tutti

@@ -9,7 +9,7 @@ void complete_group(Group& group, const Connection::Subgroup& subgroup) {
   Connection& connection = *group.connection;
   group.number = subgroup.number;
   group.queue =
-      std::make_shared<OpQueue>(connection, subgroup.area, connection.seats_of(group.ranks),
+      std::make_shared<OpQueue>(connection, subgroup.area, connection.local_ranks_of(group.ranks),
                                 static_cast<uint32_t>(group.ranks.size()));
   group.completer = std::make_shared<TaskThread>("tutti-completer");
   group.stream_failure = std::make_shared<StreamFailure>();

@@ -5,12 +5,12 @@
 
 namespace tutti::client {
 
-GroupBoard::GroupBoard(const HostMemory& memory, uint32_t area, std::vector<uint32_t> seats,
+GroupBoard::GroupBoard(const HostMemory& memory, uint32_t area, std::vector<uint32_t> local_ranks,
                        uint32_t size)
     : memory_(memory),
       size_(size),
-      seats_(std::move(seats)),
-      group_area_{memory_.view().area(area), area, seats_} {}
+      local_ranks_(std::move(local_ranks)),
+      group_area_{memory_.view().area(area), area, local_ranks_} {}
 
 bool GroupBoard::is_under_way(uint64_t number) const {
   const board::SlotWord word = word_of(number);
@@ -37,22 +37,22 @@ bool GroupBoard::has_worker_slept(uint64_t looks, Millis waited) const {
 
 uint64_t GroupBoard::settled_by_all() const {
   uint64_t least = UINT64_MAX;
-  for (const uint32_t seat : seats_)
-    least = std::min(least, area().settled(seat).load(std::memory_order_acquire));
+  for (const uint32_t local_rank : local_ranks_)
+    least = std::min(least, area().settled(local_rank).load(std::memory_order_acquire));
   return least;
 }
 
 Match GroupBoard::make_match() const {
   Match match;
-  match.requests.resize(seats_.size());
-  match.op.members.reserve(seats_.size());
+  match.requests.resize(local_ranks_.size());
+  match.op.members.reserve(local_ranks_.size());
   return match;
 }
 
 bool GroupBoard::match_requests(uint64_t number, Match& match) const {
-  for (size_t i = 0; i < seats_.size(); ++i)
-    match.requests[i] = {board::copy_request(area().entry(number, seats_[i]).request),
-                         memory_.segment(seats_[i])};
+  for (size_t i = 0; i < local_ranks_.size(); ++i)
+    match.requests[i] = {board::copy_request(area().entry(number, local_ranks_[i]).request),
+                         memory_.segment(local_ranks_[i])};
   board::MatchedOp& op = match.op;
   if (!board::match(match.requests, op)) return false;
   op.past_cache = op.disjoint && !op.any_staged && op.bytes > memory_.cache_bytes();

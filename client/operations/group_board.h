@@ -18,16 +18,17 @@ struct Match {
 
 class GroupBoard {
  public:
-  // `seats`: of the group's members on this host, in the order of the group. `size`: the number of
-  // all members.
-  GroupBoard(const HostMemory& memory, uint32_t area, std::vector<uint32_t> seats, uint32_t size);
+  // `local_ranks`: of the group's members on this host, in the order of the group. `size`: the
+  // number of all members.
+  GroupBoard(const HostMemory& memory, uint32_t area, std::vector<uint32_t> local_ranks,
+             uint32_t size);
   GroupBoard(const GroupBoard&) = delete;
   GroupBoard& operator=(const GroupBoard&) = delete;
 
-  uint32_t seat() const { return memory_.seat(); }
-  const std::vector<uint32_t>& seats() const { return seats_; }
+  uint32_t local_rank() const { return memory_.local_rank(); }
+  const std::vector<uint32_t>& local_ranks() const { return local_ranks_; }
   // Whether all members are on this host, so that operations need no worker.
-  bool is_local() const { return seats_.size() == size_; }
+  bool is_local() const { return local_ranks_.size() == size_; }
   const board::View& view() const { return memory_.view(); }
   const board::GroupArea& group_area() const { return group_area_; }
   const board::Area& area() const { return group_area_.area; }
@@ -65,7 +66,7 @@ class GroupBoard {
  private:
   const HostMemory& memory_;
   const uint32_t size_;
-  const std::vector<uint32_t> seats_;
+  const std::vector<uint32_t> local_ranks_;
   const board::GroupArea group_area_;
 };
 

@@ -58,7 +58,7 @@ void OpQueue::advance_settled() {
   published_ = std::max(published_, std::min(settled_, folding_.number()));
   // Once the rank has left, the worker writes this.
   if (!is_cancelled_)
-    board_.area().settled(board_.seat()).store(published_, std::memory_order_release);
+    board_.area().settled(board_.local_rank()).store(published_, std::memory_order_release);
 }
 
 void OpQueue::settle_finished() {

@@ -18,19 +18,20 @@ Millis sleep_limit(const WaitClock& clock) {
   return left.count() >= 0 ? std::min(left + Millis(1), kWorkerCheck) : kWorkerCheck;
 }
 
-// For a call that got no slot: `unsettled` is the index in the board's seats of a member that has
-// not settled the slot's operation.
+// For a call that got no slot: `unsettled` is the index in the board's local ranks of a member that
+// has not settled the slot's operation.
 Status no_free_slot(const Connection& connection, const GroupBoard& board, const Request& request,
                     uint32_t unsettled) {
-  const uint32_t seat = board.seats()[unsettled];
+  const uint32_t local_rank = board.local_ranks()[unsettled];
   const std::string what = std::string(name_of(static_cast<Collective>(request.collective))) +
                            " timed out after " + std::to_string(request.timeout_ms) + " ms: ";
   const std::string slots = std::to_string(kBoardSlots) + " operations of the group are under way";
-  if (seat == board.seat())
+  if (local_rank == board.local_rank())
     return deadline_exceeded(what + slots + ", the most that may be; wait for some of them first");
   return deadline_exceeded(
-      what + slots + ", and " + connection.rank_name(seat) + " has not ended the first of them",
-      {static_cast<int>(connection.rank_of(seat)), connection.own_host()});
+      what + slots + ", and " + connection.rank_name(local_rank) +
+          " has not ended the first of them",
+      {static_cast<int>(connection.rank_of(local_rank)), connection.own_host()});
 }
 
 }  // namespace
@@ -50,7 +51,7 @@ class OpQueue::Host {
   }
   void ring() const { queue_.connection_.ring_worker(); }
   uint64_t settled_by_all() const { return queue_.settled_by_all_; }
-  uint32_t seat() const { return queue_.board_.seat(); }
+  uint32_t local_rank() const { return queue_.board_.local_rank(); }
   const Request& request() const { return *request_; }
   // 0: the rank has not read the clock yet; it does once it has waited for a while.
   int64_t started_ns() const { return nanoseconds(clock_->started.load()); }
@@ -64,9 +65,10 @@ class OpQueue::Host {
   bool is_background_ = false;
 };
 
-OpQueue::OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> seats, uint32_t size)
+OpQueue::OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> local_ranks,
+                 uint32_t size)
     : connection_(connection),
-      board_(connection.memory(), area, std::move(seats), size),
+      board_(connection.memory(), area, std::move(local_ranks), size),
       recorder_(connection.memory(), area),
       folding_(board_),
       deciding_(board_.make_match()) {
@@ -113,8 +115,8 @@ bool OpQueue::has_free_slot() {
   return next_ < kBoardSlots || board_.settled_by_all() > next_ - kBoardSlots;
 }
 
-// Arrives unless the slot is in use: `unsettled` is then the index in board_.seats() of a member
-// that has not settled the slot's operation.
+// Arrives unless the slot is in use: `unsettled` is then the index in board_.local_ranks() of a
+// member that has not settled the slot's operation.
 Status OpQueue::try_submit(const Request& request, PendingOp& op,
                            std::optional<uint32_t>& unsettled) {
   connection_.check_worker_if_due();
@@ -159,15 +161,15 @@ Status OpQueue::arrive(const Request& request, PendingOp& op, std::optional<uint
   PendingOp*& place = ops_[next_ % kBoardSlots];
   if (detached_.any()) advance_settled();
   if ((place != nullptr && !settle_unless_staging(*place)) || detached_[next_ % kBoardSlots]) {
-    unsettled = static_cast<uint32_t>(std::ranges::find(board_.seats(), board_.seat()) -
-                                      board_.seats().begin());
+    unsettled = static_cast<uint32_t>(std::ranges::find(board_.local_ranks(), board_.local_rank()) -
+                                      board_.local_ranks().begin());
     return {};
   }
   Host host(*this, request, op.clock);
   Memory memory(board_.view(), board_.group_area(), next_, host);
-  const auto members = static_cast<uint32_t>(board_.seats().size());
+  const auto members = static_cast<uint32_t>(board_.local_ranks().size());
   op.record.arrived_ns = trace::now_ns();
-  board::Arrive<Memory> arrival({next_, kBoardSlots, board_.seat(), members});
+  board::Arrive<Memory> arrival({next_, kBoardSlots, board_.local_rank(), members});
   run(arrival, memory);
   using Result = board::Arrive<Memory>::Result;
   if (arrival.result() == Result::broken) return overwritten();
@@ -234,11 +236,11 @@ board::Decision OpQueue::decide(uint64_t number) {
 void OpQueue::fold_alone(uint64_t number, Memory& memory) {
   folding_.fold_alone(deciding_.op);
   board_.run<board::EndOp>(number, Host(*this), board::Phase::done);
-  memory.store_holding(board_.seat(), 0);
+  memory.store_holding(board_.local_rank(), 0);
 }
 
 void OpQueue::set_ready(uint64_t number, uint32_t blocks, bool calls_worker) {
-  board_.run<board::FillWindow>(number, Host(*this), board_.seat(), blocks,
+  board_.run<board::FillWindow>(number, Host(*this), board_.local_rank(), blocks,
                                 calls_worker && !board_.is_local());
 }
 

@@ -34,9 +34,9 @@ inline constexpr Millis kCallWorkerAfter{50};
 
 class OpQueue final : public GroupOperations {
  public:
-  // `seats`: of the group's members on this host, in the order of the group. `size`: the number of
-  // all members.
-  OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> seats, uint32_t size);
+  // `local_ranks`: of the group's members on this host, in the order of the group. `size`: the
+  // number of all members.
+  OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> local_ranks, uint32_t size);
 
   // Gives the operation the next number and arrives on the board with the request. `op` must stay
   // where it is until it has an outcome. Small operations may be done on return. Blocks while

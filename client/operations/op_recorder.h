@@ -21,7 +21,7 @@ class OpRecorder {
   // `group`: the index of its area on the board.
   OpRecorder(const HostMemory& memory, uint32_t group)
       : recorder_(memory.recorder()),
-        counters_(memory.view().counters(memory.seat())),
+        counters_(memory.view().counters(memory.local_rank())),
         group_(group) {}
 
   // The operation of this number has arrived. Sets what end() needs.

@@ -25,7 +25,7 @@ void start_clock(const GroupBoard& board, PendingOp& op) {
   const TimePoint now = Clock::now();
   op.clock.started = now;
   if (op.has_arrived)
-    board.area().entry(op.number, board.seat()).started_ns.store(nanoseconds(now));
+    board.area().entry(op.number, board.local_rank()).started_ns.store(nanoseconds(now));
 }
 
 bool is_late(const WaitClock& clock) { return Clock::now() > clock.deadline(); }

@@ -17,7 +17,7 @@ bool RankFolding::fold_blocks(uint64_t number, uint32_t blocks_max) {
   uint32_t folded = 0;
   number_ = number;
   for (; folded < blocks_max; ++folded) {
-    const auto claim = board_.run<board::ClaimBlock>(number, NoContext(), board_.seat());
+    const auto claim = board_.run<board::ClaimBlock>(number, NoContext(), board_.local_rank());
     if (!claim.claimed() || !fold_claimed(number, claim)) break;
   }
   number_ = kNone;
@@ -35,7 +35,7 @@ bool RankFolding::fold_claimed(uint64_t number, const board::ClaimBlock<Memory>&
     board_.slot(number).block_folded[claim.block() % kWindowBlocks].store(
         pack(board::Count{board::generation_of(number), claim.block() + 1}),
         std::memory_order_release);
-  board_.run<board::FinishBlock>(number, NoContext(), board_.seat(), claim.blocks());
+  board_.run<board::FinishBlock>(number, NoContext(), board_.local_rank(), claim.blocks());
   return true;
 }
 

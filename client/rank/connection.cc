@@ -21,12 +21,13 @@ constexpr int64_t kBusyCheckMs = 10;
 constexpr Millis kLastKernels{10};
 constexpr uint32_t kElsewhere = UINT32_MAX;
 
-// Seats by rank of the job: those on the host of rank `own` have one each, in ascending order.
-std::vector<uint32_t> seats_by_rank(const std::vector<std::string>& hosts, uint32_t own) {
-  std::vector<uint32_t> seats;
+// By rank of the job; those on the host of rank `own` have a local rank each, in ascending order.
+std::vector<uint32_t> local_ranks_by_rank(const std::vector<std::string>& hosts, uint32_t own) {
+  std::vector<uint32_t> local_ranks;
   uint32_t next = 0;
-  for (const std::string& host : hosts) seats.push_back(host == hosts[own] ? next++ : kElsewhere);
-  return seats;
+  for (const std::string& host : hosts)
+    local_ranks.push_back(host == hosts[own] ? next++ : kElsewhere);
+  return local_ranks;
 }
 
 }  // namespace
@@ -43,13 +44,13 @@ Status Connection::open(const JoinTarget& target, std::shared_ptr<Connection>& c
   made->hosts_ = std::move(reply.welcome.hosts);
   made->epoch_ = reply.welcome.epoch;
   made->worker_pid_ = reply.welcome.worker_pid;
-  made->seat_of_rank_ = seats_by_rank(made->hosts_, target.rank);
+  made->local_ranks_ = local_ranks_by_rank(made->hosts_, target.rank);
   Status mapped = HostMemory::open(std::move(reply.board), std::move(reply.recorder),
-                                   std::move(reply.segments), made->seat_of_rank_[target.rank],
+                                   std::move(reply.segments), made->local_ranks_[target.rank],
                                    *made->own_memory_.segment(), made->memory_);
   if (!mapped.ok()) return mapped;
-  made->cores_.enough = has_cores_for(made->memory_->seats());
-  made->cores_.spare = has_cores_for(made->memory_->seats() + 1);
+  made->cores_.enough = has_cores_for(made->memory_->local_ranks());
+  made->cores_.spare = has_cores_for(made->memory_->local_ranks() + 1);
   made->show_process();
   made->log_welcome();
   connection = std::move(made);
@@ -85,10 +86,10 @@ void Connection::leave() {
   if (attachment_ != nullptr) attachment_->close(limit);
 }
 
-std::vector<uint32_t> Connection::seats_of(const std::vector<uint32_t>& ranks) const {
+std::vector<uint32_t> Connection::local_ranks_of(const std::vector<uint32_t>& ranks) const {
   std::vector<uint32_t> here;
   for (const uint32_t rank : ranks)
-    if (seat_of_rank_[rank] != kElsewhere) here.push_back(seat_of_rank_[rank]);
+    if (local_ranks_[rank] != kElsewhere) here.push_back(local_ranks_[rank]);
   return here;
 }
 
@@ -114,7 +115,7 @@ std::string Connection::own_name() const {
 void Connection::log_welcome() const {
   if (!logs(LogLevel::info)) return;
   log(LogLevel::info, own_name() + " has joined: host " + hosts_[target_.rank] + ", epoch " +
-                          std::to_string(epoch_) + ", " + std::to_string(memory_->seats()) +
+                          std::to_string(epoch_) + ", " + std::to_string(memory_->local_ranks()) +
                           " ranks here, worker pid " + std::to_string(worker_pid_));
 }
 
@@ -128,12 +129,12 @@ Status Connection::worker_timeout() const {
                            {-1, hosts_[target_.rank]});
 }
 
-std::string Connection::rank_name(uint32_t seat) const {
-  return "rank " + std::to_string(rank_of(seat)) + " (host " + own_host() + ")";
+std::string Connection::rank_name(uint32_t local_rank) const {
+  return "rank " + std::to_string(rank_of(local_rank)) + " (host " + own_host() + ")";
 }
 
-uint32_t Connection::rank_of(uint32_t seat) const {
-  return static_cast<uint32_t>(std::ranges::find(seat_of_rank_, seat) - seat_of_rank_.begin());
+uint32_t Connection::rank_of(uint32_t local_rank) const {
+  return static_cast<uint32_t>(std::ranges::find(local_ranks_, local_rank) - local_ranks_.begin());
 }
 
 bool Connection::is_worker_there() {
@@ -187,7 +188,7 @@ Result<Connection::Subgroup> Connection::make_subgroup(std::span<const uint32_t>
   std::byte* list = own_memory_.allocate(ranks.size_bytes());
   if (list == nullptr) return resource_exhausted("the segment is full");
   std::memcpy(list, ranks.data(), ranks.size_bytes());
-  BoardSubgroupRequest& request = memory_->view().subgroup_request(memory_->seat());
+  BoardSubgroupRequest& request = memory_->view().subgroup_request(memory_->local_rank());
   const auto set_state = [&](SubgroupRequestState state) {
     request.state.store(static_cast<uint32_t>(state), std::memory_order_release);
   };
@@ -209,7 +210,7 @@ Status Connection::offer(uint64_t offer_offset, std::span<const int> descriptors
   if (Status s = usable(); !s.ok()) return s;
   const std::lock_guard lock(offer_mutex_);
   if (Status s = send_descriptors(descriptors, kChunksMessage); !s.ok()) return s;
-  BoardOffer& offer = memory_->view().offer(memory_->seat());
+  BoardOffer& offer = memory_->view().offer(memory_->local_rank());
   offer.offer_offset = offer_offset;
   offer.state.store(static_cast<uint32_t>(SubgroupRequestState::asked), std::memory_order_release);
   ring_worker();

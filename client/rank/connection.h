@@ -74,8 +74,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // The Status for a worker that has not answered in time.
   Status worker_timeout() const;
   // "rank 3 (host a)".
-  std::string rank_name(uint32_t seat) const;
-  uint32_t rank_of(uint32_t seat) const;
+  std::string rank_name(uint32_t local_rank) const;
+  uint32_t rank_of(uint32_t local_rank) const;
   const std::string& own_host() const { return hosts_[target_.rank]; }
   void ring_worker() const;
 
@@ -92,8 +92,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // when it returns, and no GPU touches memory of this rank for an operation: it waits for that,
   // but no longer than kLeaveTime.
   void leave();
-  // Seats of those of a group's ranks that are on this host, in the order of the group.
-  std::vector<uint32_t> seats_of(const std::vector<uint32_t>& ranks) const;
+  // The local ranks of those of a group's ranks that are on this host, in the order of the group.
+  std::vector<uint32_t> local_ranks_of(const std::vector<uint32_t>& ranks) const;
 
   // The number of a group, the same on all hosts, and its area on this host's board.
   struct Subgroup {
@@ -132,7 +132,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   UnderWay under_way_;  // After the memory, which its operations use to their end.
   Cores cores_;
   std::vector<std::string> hosts_;
-  std::vector<uint32_t> seat_of_rank_;  // Of the job; UINT32_MAX: on another host.
+  std::vector<uint32_t> local_ranks_;  // By rank of the job; UINT32_MAX: on another host.
   uint32_t worker_pid_ = 0;
   uint32_t epoch_ = 0;
   std::mutex offer_mutex_;           // Held while this rank's offer is in use.

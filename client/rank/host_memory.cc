@@ -23,10 +23,10 @@ Status map(const Fd& memory, const std::string& what, uint64_t bytes, std::byte*
   return {};
 }
 
-Status map_board(const Fd& board, uint32_t seats, board::View& view) {
+Status map_board(const Fd& board, uint32_t local_ranks, board::View& view) {
   std::byte* base = nullptr;
-  if (Status s = map(board, "board", board_bytes(seats), base); !s.ok()) return s;
-  view = {base, seats};
+  if (Status s = map(board, "board", board_bytes(local_ranks), base); !s.ok()) return s;
+  view = {base, local_ranks};
   return {};
 }
 
@@ -46,36 +46,37 @@ Status read_failure(const BoardFailure& failure) noexcept {
   return without_throwing(code, read, rank);
 }
 
-Status HostMemory::open(Fd board, Fd recorder, std::vector<Fd> segments, uint32_t seat,
+Status HostMemory::open(Fd board, Fd recorder, std::vector<Fd> segments, uint32_t local_rank,
                         const MappedSegment& own, std::unique_ptr<HostMemory>& made) {
   made.reset(new HostMemory);
-  const auto seats = static_cast<uint32_t>(segments.size());
-  if (Status s = map_board(board, seats, made->view_); !s.ok()) return s;
-  made->seat_ = seat;
+  const auto local_ranks = static_cast<uint32_t>(segments.size());
+  if (Status s = map_board(board, local_ranks, made->view_); !s.ok()) return s;
+  made->local_rank_ = local_rank;
   const BoardHeader& header = made->view_.header();
-  if (header.magic != kBoardMagic || header.version != kProtocolVersion || header.seats != seats ||
-      seat >= seats)
+  if (header.magic != kBoardMagic || header.version != kProtocolVersion ||
+      header.local_ranks != local_ranks || local_rank >= local_ranks)
     return failed_precondition("the worker's board is of another version or job");
-  if (Status s = map(recorder, "recorder", recorder_bytes(seats), made->recorder_base_); !s.ok())
+  if (Status s = map(recorder, "recorder", recorder_bytes(local_ranks), made->recorder_base_);
+      !s.ok())
     return s;
-  made->recorder_ = {made->recorder_base_, seats};
+  made->recorder_ = {made->recorder_base_, local_ranks};
   const long cache_bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
   made->cache_bytes_ = static_cast<uint64_t>(cache_bytes > 0 ? cache_bytes : kCacheBytes);
-  for (uint32_t other = 0; other < seats; ++other) {
+  for (uint32_t other = 0; other < local_ranks; ++other) {
     made->others_.push_back(std::make_unique<MappedSegment>());
-    if (other != seat) {
+    if (other != local_rank) {
       Status mapped = made->others_.back()->map(std::move(segments[other]));
       if (!mapped.ok()) return mapped;
     }
-    const MappedSegment& segment = other == seat ? own : *made->others_.back();
+    const MappedSegment& segment = other == local_rank ? own : *made->others_.back();
     made->mapped_.push_back({segment.base(), segment.bytes()});
   }
   return {};
 }
 
 HostMemory::~HostMemory() {
-  if (recorder_base_ != nullptr) munmap(recorder_base_, recorder_bytes(view_.seats()));
-  if (view_.base() != nullptr) munmap(view_.base(), board_bytes(view_.seats()));
+  if (recorder_base_ != nullptr) munmap(recorder_base_, recorder_bytes(view_.local_ranks()));
+  if (view_.base() != nullptr) munmap(view_.base(), board_bytes(view_.local_ranks()));
 }
 
 }  // namespace tutti::client

@@ -19,9 +19,9 @@ Status read_failure(const BoardFailure& failure) noexcept;
 
 class HostMemory {
  public:
-  // `segments`: memfds by seat. That of this rank, `seat`, is mapped already, as `own`, which must
-  // outlive the object.
-  static Status open(Fd board, Fd recorder, std::vector<Fd> segments, uint32_t seat,
+  // `segments`: memfds by local rank. That of this rank, `local_rank`, is mapped already, as
+  // `own`, which must outlive the object.
+  static Status open(Fd board, Fd recorder, std::vector<Fd> segments, uint32_t local_rank,
                      const MappedSegment& own, std::unique_ptr<HostMemory>& made);
   ~HostMemory();
   HostMemory(const HostMemory&) = delete;
@@ -29,10 +29,10 @@ class HostMemory {
 
   const board::View& view() const { return view_; }
   // What this rank has called.
-  RankRecorder& recorder() const { return recorder_.rank(seat_); }
-  uint32_t seat() const { return seat_; }
-  uint32_t seats() const { return view_.seats(); }
-  const board::SegmentView& segment(uint32_t seat) const { return mapped_[seat]; }
+  RankRecorder& recorder() const { return recorder_.rank(local_rank_); }
+  uint32_t local_rank() const { return local_rank_; }
+  uint32_t local_ranks() const { return view_.local_ranks(); }
+  const board::SegmentView& segment(uint32_t local_rank) const { return mapped_[local_rank]; }
   // Size of the last-level cache.
   uint64_t cache_bytes() const { return cache_bytes_; }
 
@@ -42,9 +42,9 @@ class HostMemory {
   board::View view_;
   std::byte* recorder_base_ = nullptr;
   trace::RecorderView recorder_;
-  uint32_t seat_ = 0;
-  std::vector<std::unique_ptr<MappedSegment>> others_;  // By seat; not mapped for this rank.
-  std::vector<board::SegmentView> mapped_;              // By seat.
+  uint32_t local_rank_ = 0;
+  std::vector<std::unique_ptr<MappedSegment>> others_;  // By local rank; not mapped for this rank.
+  std::vector<board::SegmentView> mapped_;              // By local rank.
   uint64_t cache_bytes_ = 0;
 };
 

@@ -18,7 +18,7 @@ struct JoinReply {
   Fd doorbell;  // An eventfd that wakes the worker.
   Fd board;     // The memfd of the board.
   Fd recorder;  // The memfd of the flight recorder.
-  std::vector<Fd> segments;  // The memfds of the segments of this host's ranks, by seat.
+  std::vector<Fd> segments;  // The memfds of the segments of this host's ranks, by local rank.
   Welcome welcome;
   bool was_closed = false;  // The connection, before there was a Welcome.
 };

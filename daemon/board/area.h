@@ -32,67 +32,69 @@ inline void write_request(Request& target, const Request& request) {
 class Area {
  public:
   Area() = default;
-  Area(std::byte* base, uint32_t seats) : base_(base), seats_(seats) {}
+  Area(std::byte* base, uint32_t local_ranks) : base_(base), local_ranks_(local_ranks) {}
 
   BoardArea& header() const { return *reinterpret_cast<BoardArea*>(base_); }
-  std::atomic<uint64_t>& settled(uint32_t seat) const {
-    return reinterpret_cast<BoardSeatProgress*>(base_ + sizeof(BoardArea))[seat].settled;
+  std::atomic<uint64_t>& settled(uint32_t local_rank) const {
+    return reinterpret_cast<BoardRankProgress*>(base_ + sizeof(BoardArea))[local_rank].settled;
   }
   BoardSlot& slot(uint32_t index) const {
-    return *reinterpret_cast<BoardSlot*>(base_ + slots_offset(seats_) + index * slot_bytes(seats_));
+    return *reinterpret_cast<BoardSlot*>(base_ + slots_offset(local_ranks_) +
+                                         index * slot_bytes(local_ranks_));
   }
   BoardSlot& slot_of(uint64_t number) const {
     return slot(static_cast<uint32_t>(number % kBoardSlots));
   }
-  BoardEntry& entry(uint64_t number, uint32_t seat) const {
-    return reinterpret_cast<BoardEntry*>(&slot_of(number) + 1)[seat];
+  BoardEntry& entry(uint64_t number, uint32_t local_rank) const {
+    return reinterpret_cast<BoardEntry*>(&slot_of(number) + 1)[local_rank];
   }
   BoardFailure& failure(uint64_t number) const {
-    return reinterpret_cast<BoardFailure*>(base_ + failures_offset(seats_))[number % kBoardSlots];
+    return reinterpret_cast<BoardFailure*>(base_ +
+                                           failures_offset(local_ranks_))[number % kBoardSlots];
   }
 
  private:
   std::byte* base_ = nullptr;
-  uint32_t seats_ = 0;
+  uint32_t local_ranks_ = 0;
 };
 
 // A board as mapped in this process. Borrowed; other processes may change it at any moment.
 class View {
  public:
   View() = default;
-  View(std::byte* base, uint32_t seats) : base_(base), seats_(seats) {}
+  View(std::byte* base, uint32_t local_ranks) : base_(base), local_ranks_(local_ranks) {}
 
   BoardHeader& header() const { return *reinterpret_cast<BoardHeader*>(base_); }
-  BoardCounters& counters(uint32_t seat) const { return header().counters[seat]; }
-  BoardOffer& offer(uint32_t seat) const { return header().offers[seat]; }
-  BoardSubgroupRequest& subgroup_request(uint32_t seat) const {
-    return header().subgroup_requests[seat];
+  BoardCounters& counters(uint32_t local_rank) const { return header().counters[local_rank]; }
+  BoardOffer& offer(uint32_t local_rank) const { return header().offers[local_rank]; }
+  BoardSubgroupRequest& subgroup_request(uint32_t local_rank) const {
+    return header().subgroup_requests[local_rank];
   }
   Area area(uint32_t index) const {
-    return {base_ + kAreasOffset + index * area_bytes(seats_), seats_};
+    return {base_ + kAreasOffset + index * area_bytes(local_ranks_), local_ranks_};
   }
   std::byte* base() const { return base_; }
-  uint32_t seats() const { return seats_; }
+  uint32_t local_ranks() const { return local_ranks_; }
 
  private:
   std::byte* base_ = nullptr;
-  uint32_t seats_ = 0;
+  uint32_t local_ranks_ = 0;
 };
 
-// Stands for the worker where it folds.
-inline constexpr uint32_t kWorkerSeat = UINT32_MAX;
+// In the place of a local rank: the worker, where it folds.
+inline constexpr uint32_t kWorkerLocalRank = UINT32_MAX;
 
-// A group's area and the seats of its members on this host, in the order of the group.
+// A group's area and the local ranks of its members on this host, in the order of the group.
 struct GroupArea {
   Area area;
   uint32_t index = 0;  // Of the area on the board.
-  std::span<const uint32_t> seats;
+  std::span<const uint32_t> local_ranks;
 };
 
 // The slot of one operation, as the procedures of transitions.h access it. `Context` is the rank or
-// worker that runs them: uint32_t seat(); Decision decide(number), of the last rank to arrive;
-// void ring(), the worker's doorbell; uint64_t settled_by_all(), numbers below which all members
-// are known to have settled; and of the arriving rank const Request& request() and int64_t
+// worker that runs them: uint32_t local_rank(); Decision decide(number), of the last rank to
+// arrive; void ring(), the worker's doorbell; uint64_t settled_by_all(), numbers below which all
+// members are known to have settled; and of the arriving rank const Request& request() and int64_t
 // started_ns().
 //
 // For the memory orders see transitions.h.
@@ -121,37 +123,37 @@ class SlotMemory {
     return slot_.folded.compare_exchange_strong(seen, next);
   }
   void write_request() {
-    BoardEntry& own = group_.area.entry(number_, context_.seat());
+    BoardEntry& own = group_.area.entry(number_, context_.local_rank());
     board::write_request(own.request, context_.request());
     own.started_ns.store(context_.started_ns(), std::memory_order_relaxed);
     own.ready.store(0, std::memory_order_relaxed);
   }
-  void store_arrived(uint32_t seat, uint64_t value) {
-    group_.area.entry(number_, seat).arrived.store(value, std::memory_order_release);
+  void store_arrived(uint32_t local_rank, uint64_t value) {
+    group_.area.entry(number_, local_rank).arrived.store(value, std::memory_order_release);
   }
-  void store_holding(uint32_t seat, uint32_t value) {
-    auto& holding =
-        seat == kWorkerSeat ? slot_.worker_holding : group_.area.entry(number_, seat).holding;
+  void store_holding(uint32_t local_rank, uint32_t value) {
+    auto& holding = local_rank == kWorkerLocalRank ? slot_.worker_holding
+                                                   : group_.area.entry(number_, local_rank).holding;
     holding.store(value, std::memory_order_release);
   }
   // The least number of ready blocks over the staged members; `blocks` where no member is staged.
   uint32_t load_ready(uint32_t blocks) const {
-    for (const uint32_t seat : group_.seats) {
-      BoardEntry& entry = group_.area.entry(number_, seat);
+    for (const uint32_t local_rank : group_.local_ranks) {
+      BoardEntry& entry = group_.area.entry(number_, local_rank);
       if ((std::atomic_ref(entry.request.flags).load(std::memory_order_relaxed) & kRequestStaged) !=
           0)
         blocks = std::min(blocks, entry.ready.load(std::memory_order_acquire));
     }
     return blocks;
   }
-  void store_ready(uint32_t seat, uint32_t blocks) {
-    group_.area.entry(number_, seat).ready.store(blocks);
+  void store_ready(uint32_t local_rank, uint32_t blocks) {
+    group_.area.entry(number_, local_rank).ready.store(blocks);
   }
   uint64_t load_passed() const { return slot_.passed.load(); }
   void store_passed(uint64_t value) { slot_.passed.store(value); }
   bool all_settled(uint64_t number) const { return context_.settled_by_all() > number; }
   uint64_t load_settled(uint32_t member) const {
-    return group_.area.settled(group_.seats[member]).load(std::memory_order_acquire);
+    return group_.area.settled(group_.local_ranks[member]).load(std::memory_order_acquire);
   }
   bool load_ranks_decide() const { return group_.area.header().ranks_decide.load() != 0; }
   void set_called() {

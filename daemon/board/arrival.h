@@ -143,7 +143,7 @@ class Arrive {
         memory.write_request();
         return go(State::stamp);
       case State::stamp:
-        memory.store_arrived(self_.seat, self_.number + 1);
+        memory.store_arrived(self_.local_rank, self_.number + 1);
         return go(State::load);
       case State::load:
         word_ = unpack(memory.load_word());
@@ -151,19 +151,19 @@ class Arrive {
       case State::decide:
         return decide(memory);
       case State::hold:
-        memory.store_holding(self_.seat, 1);
+        memory.store_holding(self_.local_rank, 1);
         return go(decision_.alone ? State::count : State::lay_out);
       case State::lay_out:
         return layout_.step(memory) == Step::end ? go(State::count) : Step::more;
       case State::count:
         return count(memory);
       case State::release:
-        memory.store_holding(self_.seat, 0);
+        memory.store_holding(self_.local_rank, 0);
         return go(State::load);
       case State::open_claims:
         return opening_.step(memory) == Step::end ? go(State::release_opened) : Step::more;
       case State::release_opened:
-        memory.store_holding(self_.seat, 0);
+        memory.store_holding(self_.local_rank, 0);
         return end(Result::arrived);
       case State::check_ranks_decide:
         return memory.load_ranks_decide() ? end(Result::arrived) : go(State::call);

@@ -10,7 +10,8 @@ namespace tutti::board {
 template <class Memory>
 class ClaimBlock {
  public:
-  ClaimBlock(uint32_t generation, uint32_t seat) : generation_(generation), seat_(seat) {}
+  ClaimBlock(uint32_t generation, uint32_t local_rank)
+      : generation_(generation), local_rank_(local_rank) {}
   bool claimed() const { return claimed_; }
   uint32_t block() const { return seen_.blocks; }
   uint32_t blocks() const { return total_; }
@@ -31,7 +32,7 @@ class ClaimBlock {
         if (seen_.blocks >= memory.load_ready(total_)) return Step::end;
         return go(State::hold);
       case State::hold:
-        memory.store_holding(seat_, seen_.blocks + 1);
+        memory.store_holding(local_rank_, seen_.blocks + 1);
         return go(State::exchange);
       case State::exchange: {
         uint64_t seen = pack(seen_);
@@ -39,7 +40,7 @@ class ClaimBlock {
         return claimed_ ? Step::end : go(State::release);
       }
       case State::release:
-        memory.store_holding(seat_, 0);
+        memory.store_holding(local_rank_, 0);
         return go(State::claimed);
     }
     return Step::end;
@@ -53,7 +54,7 @@ class ClaimBlock {
   }
 
   uint32_t generation_;
-  uint32_t seat_;
+  uint32_t local_rank_;
   State state_ = State::claimed;
   Count seen_;
   uint32_t total_ = 0;
@@ -119,8 +120,11 @@ class CompleteOp {
 template <class Memory>
 class FinishBlock {
  public:
-  FinishBlock(uint32_t generation, uint32_t seat, uint32_t blocks)
-      : generation_(generation), seat_(seat), blocks_(blocks), completion_(generation) {}
+  FinishBlock(uint32_t generation, uint32_t local_rank, uint32_t blocks)
+      : generation_(generation),
+        local_rank_(local_rank),
+        blocks_(blocks),
+        completion_(generation) {}
   bool completed() const { return completion_.completed(); }
   bool must_wake() const { return completion_.must_wake(); }
 
@@ -145,7 +149,7 @@ class FinishBlock {
         if (completion_.step(memory) == Step::end) state_ = State::release;
         return Step::more;
       case State::release:
-        memory.store_holding(seat_, 0);
+        memory.store_holding(local_rank_, 0);
         return Step::end;
     }
     return Step::end;
@@ -154,7 +158,7 @@ class FinishBlock {
  private:
   enum class State { load, count, complete, release };
   uint32_t generation_;
-  uint32_t seat_;
+  uint32_t local_rank_;
   uint32_t blocks_;
   State state_ = State::load;
   Count folded_;

@@ -18,7 +18,7 @@ int arity_of(const Strategy& local, int contributions) {
 }  // namespace
 
 void Folds::append() {
-  require(count_ < kSeatsMax, "a host has more ranks than a board has room for");
+  require(count_ < kLocalRanksMax, "a host has more ranks than a board has room for");
   ends_[count_] = count_ == 0 ? 0 : ends_[count_ - 1];
   ++count_;
 }
@@ -28,9 +28,10 @@ void Folds::append() {
 // bits as x op (its value).
 Folds local_folds(const Strategy& local, int contributions) {
   const int n = contributions, k = arity_of(local, n);
-  require(n >= 1 && n <= static_cast<int>(kSeatsMax), "a host has as many ranks as a board");
+  require(n >= 1 && n <= static_cast<int>(kLocalRanksMax), "a host has as many ranks as a board");
   Folds folds;
-  std::array<int, kSeatsMax> value;  // By member, as a term: a leaf's contribution, else a result.
+  std::array<int, kLocalRanksMax>
+      value;  // By member, as a term: a leaf's contribution, else a result.
   std::iota(value.begin(), value.end(), 0);
   for (int i = n - 1; i >= 0; --i) {
     const int64_t first = int64_t{k} * i + 1;

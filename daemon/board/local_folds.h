@@ -14,8 +14,8 @@
 namespace tutti {
 
 // A sequence of folds; the result of the last one is the result of all. Each of the at most
-// kSeatsMax contributions, and each result but the last, is a term of exactly one fold. Allocates
-// nothing.
+// kLocalRanksMax contributions, and each result but the last, is a term of exactly one fold.
+// Allocates nothing.
 class Folds {
  public:
   size_t size() const { return count_; }
@@ -34,13 +34,13 @@ class Folds {
   void append_term(int term) { terms_[ends_[count_ - 1]++] = static_cast<int16_t>(term); }
 
  private:
-  std::array<int16_t, 2 * kSeatsMax> terms_;  // NOLINT: filled as far as it is used.
-  std::array<uint16_t, kSeatsMax> ends_;      // NOLINT
+  std::array<int16_t, 2 * kLocalRanksMax> terms_;  // NOLINT: filled as far as it is used.
+  std::array<uint16_t, kLocalRanksMax> ends_;      // NOLINT
   size_t count_ = 0;
 };
 
-// The folds of `contributions` (1 to kSeatsMax) values under a local strategy. They give the same
-// bits as a reduce under that strategy over hosts of one rank each:
+// The folds of `contributions` (1 to kLocalRanksMax) values under a local strategy. They give the
+// same bits as a reduce under that strategy over hosts of one rank each:
 //   centralized  ((x0 op x1) op x2) ...
 //   tree:K       each member of the K-ary heap folds its own and its children's values, in order
 //   ring         the chain, as tree:1: x0 op (x1 op (x2 ...)), folded from the last to the first,
@@ -52,8 +52,8 @@ Folds local_folds(const Strategy& local, int contributions);
 // Elements of every contribution that are folded in one go; fewer where scratch is smaller.
 inline constexpr uint64_t kFoldBlock = 4096;
 
-// The input of run_folds(). At most kSeatsMax targets. Where there is one fold, a target may be
-// exactly one of the contributions; with more folds, each element of every contribution is read
+// The input of run_folds(). At most kLocalRanksMax targets. Where there is one fold, a target may
+// be exactly one of the contributions; with more folds, each element of every contribution is read
 // before that element of any target is written.
 struct FoldWork {
   const Folds& folds;
@@ -92,9 +92,9 @@ bool run_folds(const FoldWork& work, Pass pass) {
   const auto inner_result = [&](size_t fold) {
     return work.scratch.data() + fold * block * size_of(inner);
   };
-  std::array<Operand, kSeatsMax> sources;  // NOLINT: filled as far as it is used.
-  std::array<Target, kSeatsMax> targets;   // NOLINT
-  std::array<double, kSeatsMax> factors;   // NOLINT
+  std::array<Operand, kLocalRanksMax> sources;  // NOLINT: filled as far as it is used.
+  std::array<Target, kLocalRanksMax> targets;   // NOLINT
+  std::array<double, kLocalRanksMax> factors;   // NOLINT
   const size_t target_count = work.targets.size();
   std::copy(work.targets.begin(), work.targets.end(), targets.begin());
   for (uint64_t first = 0; first < work.count; first += block) {

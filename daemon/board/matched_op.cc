@@ -155,7 +155,7 @@ class Pass {
 
  private:
   void run_folds(uint64_t count, uint32_t divisor, Kernel kernel) const {
-    std::array<const std::byte*, kSeatsMax> from;  // NOLINT: filled as far as it is used.
+    std::array<const std::byte*, kLocalRanksMax> from;  // NOLINT: filled as far as it is used.
     std::transform(
         sources_.begin(), sources_.begin() + source_count_, from.begin(),
         [](const Operand& source) { return static_cast<const std::byte*>(source.data); });
@@ -175,8 +175,8 @@ class Pass {
   }
 
   MatchedOp& op_;
-  std::array<Operand, kSeatsMax> sources_;  // NOLINT: filled as far as it is used.
-  std::array<Target, kSeatsMax> targets_;   // NOLINT
+  std::array<Operand, kLocalRanksMax> sources_;  // NOLINT: filled as far as it is used.
+  std::array<Target, kLocalRanksMax> targets_;   // NOLINT
   size_t source_count_ = 0;
   size_t target_count_ = 0;
 };
@@ -187,7 +187,7 @@ void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
   const StagedBlock range = staged_block(op.count, op.dtype, block);
   for (uint64_t done = 0; done < range.count;) {
     uint64_t count = range.count - done;
-    std::array<Piece, kSeatsMax> pieces;  // NOLINT: filled as far as it is used.
+    std::array<Piece, kLocalRanksMax> pieces;  // NOLINT: filled as far as it is used.
     for (size_t rank = 0; rank < op.members.size(); ++rank) {
       pieces[rank] = piece_at(op, op.members[rank], range.first + done, count, block);
       count = std::min(count, pieces[rank].count);

@@ -12,13 +12,17 @@ namespace tutti::board {
 template <class Memory>
 class FillWindow {
  public:
-  FillWindow(uint32_t generation, uint32_t seat, uint32_t blocks, bool tells)
-      : generation_(generation), seat_(seat), blocks_(blocks), tells_(tells), call_(generation) {}
+  FillWindow(uint32_t generation, uint32_t local_rank, uint32_t blocks, bool tells)
+      : generation_(generation),
+        local_rank_(local_rank),
+        blocks_(blocks),
+        tells_(tells),
+        call_(generation) {}
 
   Step step(Memory& memory) {
     switch (state_) {
       case State::store:
-        memory.store_ready(seat_, blocks_);
+        memory.store_ready(local_rank_, blocks_);
         state_ = State::load;
         return tells_ ? Step::more : Step::end;
       case State::load: {
@@ -37,7 +41,7 @@ class FillWindow {
   enum class State { store, load, call };
 
   uint32_t generation_;
-  uint32_t seat_;
+  uint32_t local_rank_;
   uint32_t blocks_;
   bool tells_;
   State state_ = State::store;

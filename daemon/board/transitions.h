@@ -27,8 +27,8 @@
 //     no live rank holds a block, then runs CompleteOp where all blocks are folded after all, else
 //     fails the operation. A rank that it does not wait for past a deadline may go on writing: then
 //     the epoch ends.
-//   - A dead rank's `holding` stays as it is, and is cleared before an operation is resumed. Its
-//     seat is settled for good in every area, also in those made later. A rank is dead when its
+//   - A dead rank's `holding` stays as it is, and is cleared before an operation is resumed. It
+//     counts as settled for good in every area, also in those made later. A rank is dead when its
 //     process is, not when its socket is closed: until then it may fold.
 //   - To decide all operations itself it clears ranks_decide, then calls the operations at which a
 //     rank has arrived. Afterwards no rank begins to fold by itself.

@@ -114,7 +114,7 @@ constexpr uint64_t number_of(uint32_t generation, uint32_t slot, uint32_t slots 
 struct Participant {
   uint64_t number = 0;
   uint32_t slots = kBoardSlots;
-  uint32_t seat = 0;
+  uint32_t local_rank = 0;
   uint32_t members = 0;
 
   uint32_t generation() const { return generation_of(number, slots); }

@@ -21,30 +21,30 @@ void BoardOps::post(Loop::Task task) {
   });
 }
 
-uint32_t BoardOps::seat_of(uint32_t rank) const {
+uint32_t BoardOps::local_rank_of(uint32_t rank) const {
   const auto found = std::ranges::lower_bound(host_.ranks, rank, {}, &HostRanks::Rank::rank);
   require(found != host_.ranks.end() && found->rank == rank, "a rank is on the board of its host");
   return static_cast<uint32_t>(found - host_.ranks.begin());
 }
 
-std::string BoardOps::describe(uint32_t seat) const {
-  const HostRanks::Rank& rank = host_.ranks[seat];
+std::string BoardOps::describe(uint32_t local_rank) const {
+  const HostRanks::Rank& rank = host_.ranks[local_rank];
   return "rank " + std::to_string(rank.rank) + " (host " + host_.host + ", pid " +
          std::to_string(rank.pid) + ")";
 }
 
-Status BoardOps::blame(uint32_t seat, const Status& why, const std::string& did) const {
-  return {why.code(), describe(seat) + did + why.message(), culprit(seat)};
+Status BoardOps::blame(uint32_t local_rank, const Status& why, const std::string& did) const {
+  return {why.code(), describe(local_rank) + did + why.message(), culprit(local_rank)};
 }
 
-void BoardOps::detach(uint32_t seat) {
-  attached_[seat] = false;
+void BoardOps::detach(uint32_t local_rank) {
+  attached_[local_rank] = false;
   if (std::ranges::find(attached_, true) == attached_.end()) mappings_.assign(attached_.size(), {});
 }
 
-void BoardOps::settle_all(uint32_t seat) {
+void BoardOps::settle_all(uint32_t local_rank) {
   for (const std::unique_ptr<HostGroup>& group : groups_)
-    group->shared.area.settled(seat).store(UINT64_MAX);
+    group->shared.area.settled(local_rank).store(UINT64_MAX);
 }
 
 Result<uint32_t> BoardOps::add_group(uint32_t number, std::span<const uint32_t> ranks) {
@@ -56,13 +56,14 @@ Result<uint32_t> BoardOps::add_group(uint32_t number, std::span<const uint32_t> 
   group->number = number;
   group->size = static_cast<uint32_t>(ranks.size());
   for (uint32_t place = 0; place < ranks.size(); ++place) {
-    const auto seat = std::ranges::find(host_.ranks, ranks[place], &HostRanks::Rank::rank);
-    if (seat == host_.ranks.end()) continue;
-    group->seats.push_back(static_cast<uint32_t>(seat - host_.ranks.begin()));
+    const auto local_rank = std::ranges::find(host_.ranks, ranks[place], &HostRanks::Rank::rank);
+    if (local_rank == host_.ranks.end()) continue;
+    group->local_ranks.push_back(static_cast<uint32_t>(local_rank - host_.ranks.begin()));
     group->places.push_back(place);
   }
-  group->shared = {view_.area(area), area, group->seats};
-  for (const auto& [seat, why] : gone_) group->shared.area.settled(seat).store(UINT64_MAX);
+  group->shared = {view_.area(area), area, group->local_ranks};
+  for (const auto& [local_rank, why] : gone_)
+    group->shared.area.settled(local_rank).store(UINT64_MAX);
   groups_.push_back(std::move(group));
   area_of_.emplace(number, area);
   return area;
@@ -85,8 +86,8 @@ BoardOp BoardOps::read(HostGroup& group, uint32_t slot) const {
   return {&group, board::number_of(word.generation, slot), word};
 }
 
-bool BoardOps::is_staged(const BoardOp& op, uint32_t seat) const {
-  const BoardEntry& entry = op.entry(seat);
+bool BoardOps::is_staged(const BoardOp& op, uint32_t local_rank) const {
+  const BoardEntry& entry = op.entry(local_rank);
   return entry.arrived.load(std::memory_order_acquire) == op.number + 1 &&
          (board::copy_request(entry.request).flags & kRequestStaged) != 0;
 }
@@ -99,10 +100,10 @@ bool BoardOps::is_folded(const BoardOp& op) const {
 
 bool BoardOps::match(const BoardOp& op, board::MatchedOp& matched) const {
   std::vector<board::MemberRequest> requests;
-  for (const uint32_t seat : op.group->seats) {
-    if (mappings_[seat] == nullptr) return false;
-    requests.push_back({board::copy_request(op.entry(seat).request),
-                        {mappings_[seat]->base(), mappings_[seat]->bytes()}});
+  for (const uint32_t local_rank : op.group->local_ranks) {
+    if (mappings_[local_rank] == nullptr) return false;
+    requests.push_back({board::copy_request(op.entry(local_rank).request),
+                        {mappings_[local_rank]->base(), mappings_[local_rank]->bytes()}});
   }
   return board::match(requests, matched);
 }

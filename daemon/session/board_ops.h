@@ -30,19 +30,19 @@ struct HostRanks {
     bool ended = false;  // Before it was welcomed.
   };
   std::string host;
-  std::vector<Rank> ranks;  // By seat, ascending.
+  std::vector<Rank> ranks;  // By local rank, ascending.
   uint32_t world_size = 0;
 };
 
 // The part of a group that is on this host, and its area of the board.
 struct HostGroup {
   uint32_t number = 0;
-  uint32_t size = 0;             // Members on all hosts.
-  std::vector<uint32_t> seats;   // Of the members on this host, in the order of the group.
-  std::vector<uint32_t> places;  // Their ranks in the group.
+  uint32_t size = 0;                  // Members on all hosts.
+  std::vector<uint32_t> local_ranks;  // Of the members on this host, in the order of the group.
+  std::vector<uint32_t> places;       // Their ranks in the group.
   board::GroupArea shared;
 
-  bool is_local() const { return size == seats.size(); }
+  bool is_local() const { return size == local_ranks.size(); }
 };
 
 // An operation of a group, with its slot's word as it was when it was read.
@@ -55,7 +55,9 @@ struct BoardOp {
   uint32_t generation() const { return word.generation; }
   uint32_t slot_index() const { return static_cast<uint32_t>(number % kBoardSlots); }
   BoardSlot& slot() const { return group->shared.area.slot_of(number); }
-  BoardEntry& entry(uint32_t seat) const { return group->shared.area.entry(number, seat); }
+  BoardEntry& entry(uint32_t local_rank) const {
+    return group->shared.area.entry(number, local_rank);
+  }
 };
 
 class BoardOps {
@@ -73,28 +75,34 @@ class BoardOps {
   // ---- Members ----
 
   uint32_t world_size() const { return host_.world_size; }
-  uint32_t rank_of(uint32_t seat) const { return host_.ranks[seat].rank; }
-  uint32_t seat_of(uint32_t rank) const;  // Of a rank on this host.
+  uint32_t rank_of(uint32_t local_rank) const { return host_.ranks[local_rank].rank; }
+  uint32_t local_rank_of(uint32_t rank) const;  // Of a rank on this host.
   // "rank 3 (host a, pid 7)".
-  std::string describe(uint32_t seat) const;
-  Culprit culprit(uint32_t seat) const { return {static_cast<int>(rank_of(seat)), host_.host}; }
-  // An error whose culprit is this rank: `why`, behind its description and what it did.
-  Status blame(uint32_t seat, const Status& why, const std::string& did) const;
-  // False: it has ended.
-  bool is_attached(uint32_t seat) const { return attached_[seat]; }
-  // The rank is not served any more. With the last one the worker gives the memory of all back.
-  void detach(uint32_t seat);
-  // The memory of the seat's rank; null: it was given back.
-  const std::shared_ptr<const Mapping>& mapping(uint32_t seat) const { return mappings_[seat]; }
-  void set_mapping(uint32_t seat, std::shared_ptr<const Mapping> mapping) {
-    mappings_[seat] = std::move(mapping);
+  std::string describe(uint32_t local_rank) const;
+  Culprit culprit(uint32_t local_rank) const {
+    return {static_cast<int>(rank_of(local_rank)), host_.host};
   }
-  // The ranks that left or died, by seat, and why.
+  // An error whose culprit is this rank: `why`, behind its description and what it did.
+  Status blame(uint32_t local_rank, const Status& why, const std::string& did) const;
+  // False: it has ended.
+  bool is_attached(uint32_t local_rank) const { return attached_[local_rank]; }
+  // The rank is not served any more. With the last one the worker gives the memory of all back.
+  void detach(uint32_t local_rank);
+  // The memory of the rank; null: it was given back.
+  const std::shared_ptr<const Mapping>& mapping(uint32_t local_rank) const {
+    return mappings_[local_rank];
+  }
+  void set_mapping(uint32_t local_rank, std::shared_ptr<const Mapping> mapping) {
+    mappings_[local_rank] = std::move(mapping);
+  }
+  // The ranks that left or died, by local rank, and why.
   const std::map<uint32_t, Status>& gone() const { return gone_; }
   // False: the rank was gone before.
-  bool add_gone(uint32_t seat, const Status& why) { return gone_.emplace(seat, why).second; }
+  bool add_gone(uint32_t local_rank, const Status& why) {
+    return gone_.emplace(local_rank, why).second;
+  }
   // The rank takes note of no more verdicts: its slots may be used again without it.
-  void settle_all(uint32_t seat);
+  void settle_all(uint32_t local_rank);
 
   // ---- Groups ----
 
@@ -110,7 +118,7 @@ class BoardOps {
   // The operation that the slot serves now.
   BoardOp read(HostGroup& group, uint32_t slot) const;
   // The rank has arrived with a tensor that passes through a window.
-  bool is_staged(const BoardOp& op, uint32_t seat) const;
+  bool is_staged(const BoardOp& op, uint32_t local_rank) const;
   // All blocks are folded.
   bool is_folded(const BoardOp& op) const;
   // False: the ranks disagree, or a request does not fit its rank's memory, or that is gone.
@@ -143,7 +151,7 @@ class BoardOps {
     board::Decision decide(uint64_t) const { return {}; }
     void ring() const {}
     uint64_t settled_by_all() const { return 0; }
-    uint32_t seat() const { return board::kWorkerSeat; }
+    uint32_t local_rank() const { return board::kWorkerLocalRank; }
     Request request() const { return {}; }
     int64_t started_ns() const { return 0; }
   };
@@ -153,9 +161,9 @@ class BoardOps {
   const std::shared_ptr<const Mapping> board_;
   const board::View view_;
   const HostRanks host_;
-  std::vector<std::shared_ptr<const Mapping>> mappings_;  // By seat.
-  std::vector<bool> attached_;                            // By seat.
-  std::map<uint32_t, Status> gone_;                       // By seat.
+  std::vector<std::shared_ptr<const Mapping>> mappings_;  // By local rank.
+  std::vector<bool> attached_;                            // By local rank.
+  std::map<uint32_t, Status> gone_;                       // By local rank.
   std::vector<std::unique_ptr<HostGroup>> groups_;
   std::map<uint32_t, uint32_t> area_of_;  // By the group's number.
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

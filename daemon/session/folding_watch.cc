@@ -23,8 +23,9 @@ void FoldingWatch::poll() {
   timer_ = 0;
   bool again = false;
   for (const std::unique_ptr<HostGroup>& group : ops_.groups()) {
-    const bool lacks_member = std::ranges::any_of(
-        group->seats, [this](uint32_t seat) { return ops_.gone().contains(seat); });
+    const bool lacks_member = std::ranges::any_of(group->local_ranks, [this](uint32_t local_rank) {
+      return ops_.gone().contains(local_rank);
+    });
     for (uint32_t slot = 0; lacks_member && slot < kBoardSlots; ++slot)
       again |= poll_op(ops_.read(*group, slot));
   }
@@ -47,25 +48,26 @@ bool FoldingWatch::poll_op(const BoardOp& op) {
   return false;
 }
 
-// The seat's rank holds a block, or has not filled its window with all of them.
-bool FoldingWatch::is_half_done(const BoardOp& op, uint32_t seat) const {
-  const BoardEntry& entry = op.entry(seat);
+// The rank holds a block, or has not filled its window with all of them.
+bool FoldingWatch::is_half_done(const BoardOp& op, uint32_t local_rank) const {
+  const BoardEntry& entry = op.entry(local_rank);
   if (entry.holding.load() != 0) return true;
-  return ops_.is_staged(op, seat) &&
+  return ops_.is_staged(op, local_rank) &&
          entry.ready.load() < board::unpack_count(op.slot().blocks.load()).blocks;
 }
 
 Status FoldingWatch::fault_of_gone(const BoardOp& op) const {
-  for (const uint32_t seat : op.group->seats)
-    if (const auto gone = ops_.gone().find(seat);
-        gone != ops_.gone().end() && is_half_done(op, seat))
+  for (const uint32_t local_rank : op.group->local_ranks)
+    if (const auto gone = ops_.gone().find(local_rank);
+        gone != ops_.gone().end() && is_half_done(op, local_rank))
       return gone->second;
   return {};
 }
 
 bool FoldingWatch::others_hold(const BoardOp& op, std::optional<uint32_t> but) const {
-  return std::ranges::any_of(op.group->seats, [&](uint32_t seat) {
-    return ops_.is_attached(seat) && seat != but && op.entry(seat).holding.load() != 0;
+  return std::ranges::any_of(op.group->local_ranks, [&](uint32_t local_rank) {
+    return ops_.is_attached(local_rank) && local_rank != but &&
+           op.entry(local_rank).holding.load() != 0;
   });
 }
 
@@ -74,8 +76,8 @@ bool FoldingWatch::others_hold(const BoardOp& op, std::optional<uint32_t> but) c
 void FoldingWatch::check(const BoardOp& op) {
   if (const std::optional<uint32_t> timeout_ms = passed_timeout_ms(op))
     return on_overdue(op, *timeout_ms);
-  const bool waited_for = std::ranges::any_of(op.group->seats, [&](uint32_t seat) {
-    return (board::copy_request(op.entry(seat).request).flags & kRequestBlocking) != 0;
+  const bool waited_for = std::ranges::any_of(op.group->local_ranks, [&](uint32_t local_rank) {
+    return (board::copy_request(op.entry(local_rank).request).flags & kRequestBlocking) != 0;
   });
   if (!waited_for) folding_.add(op);
 }
@@ -83,27 +85,27 @@ void FoldingWatch::check(const BoardOp& op) {
 // The time-out of the first member whose deadline has passed.
 std::optional<uint32_t> FoldingWatch::passed_timeout_ms(const BoardOp& op) const {
   const int64_t now = now_ns();
-  for (const uint32_t seat : op.group->seats) {
-    const uint32_t timeout_ms = board::copy_request(op.entry(seat).request).timeout_ms;
-    const int64_t started_ns = op.entry(seat).started_ns.load();
+  for (const uint32_t local_rank : op.group->local_ranks) {
+    const uint32_t timeout_ms = board::copy_request(op.entry(local_rank).request).timeout_ms;
+    const int64_t started_ns = op.entry(local_rank).started_ns.load();
     if (timeout_ms != 0 && started_ns > 0 && now - started_ns > int64_t{timeout_ms} * 1'000'000)
       return timeout_ms;
   }
   return std::nullopt;
 }
 
-// The seat of the live rank that holds the first block; where none is held, of the one whose window
-// has the fewest blocks.
+// The local rank of the live rank that holds the first block; where none is held, of the one whose
+// window has the fewest blocks.
 std::optional<uint32_t> FoldingWatch::find_culprit(const BoardOp& op) const {
   constexpr uint64_t kUnheld = uint64_t{1} << 32;  // Behind all blocks that are held.
   std::optional<uint32_t> culprit;
   uint64_t least = UINT64_MAX;
-  for (const uint32_t seat : op.group->seats) {
-    const uint64_t block = op.entry(seat).holding.load();
-    const uint64_t place = block != 0 ? block : kUnheld + op.entry(seat).ready.load();
-    if (!ops_.is_attached(seat) || !is_half_done(op, seat) || place >= least) continue;
+  for (const uint32_t local_rank : op.group->local_ranks) {
+    const uint64_t block = op.entry(local_rank).holding.load();
+    const uint64_t place = block != 0 ? block : kUnheld + op.entry(local_rank).ready.load();
+    if (!ops_.is_attached(local_rank) || !is_half_done(op, local_rank) || place >= least) continue;
     least = place;
-    culprit = seat;
+    culprit = local_rank;
   }
   return culprit;
 }

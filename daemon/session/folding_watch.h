@@ -20,9 +20,9 @@ namespace tutti {
 
 class FoldingWatch {
  public:
-  // `on_stuck` is called when an operation ended whose culprit, at that seat, may go on writing to
-  // the outputs.
-  using OnStuck = std::function<void(uint32_t seat, const Status& why)>;
+  // `on_stuck` is called when an operation ended whose culprit, with that local rank, may go on
+  // writing to the outputs.
+  using OnStuck = std::function<void(uint32_t local_rank, const Status& why)>;
   FoldingWatch(Loop& loop, BoardOps& ops, WorkerFolding& folding, OnStuck on_stuck)
       : loop_(loop), ops_(ops), folding_(folding), on_stuck_(std::move(on_stuck)) {}
   ~FoldingWatch() { loop_.cancel(timer_); }
@@ -38,7 +38,7 @@ class FoldingWatch {
   // An operation past its deadline; its claims are stopped.
   struct Overdue {
     BoardOp op;
-    uint32_t culprit = 0;  // Its seat.
+    uint32_t culprit = 0;  // Its local rank.
     Status why;
     TimePoint until;  // The end of the other ranks' grace period.
   };
@@ -49,7 +49,7 @@ class FoldingWatch {
   void on_overdue(const BoardOp& op, uint32_t timeout_ms);
   std::optional<uint32_t> passed_timeout_ms(const BoardOp& op) const;
   std::optional<uint32_t> find_culprit(const BoardOp& op) const;
-  bool is_half_done(const BoardOp& op, uint32_t seat) const;
+  bool is_half_done(const BoardOp& op, uint32_t local_rank) const;
   bool others_hold(const BoardOp& op, std::optional<uint32_t> but = {}) const;
   Status fault_of_gone(const BoardOp& op) const;
 

@@ -34,16 +34,17 @@ bool is_on_gpus(const Request& request, const Mapping* memory) {
 Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, const HostRanks& host,
                                                    const BoardSizes& sizes, uint32_t epoch,
                                                    BoardEvents& events) {
-  const auto seats = static_cast<uint32_t>(host.ranks.size());
-  if (seats > kSeatsMax)
-    return resource_exhausted("a job has at most " + std::to_string(kSeatsMax) +
-                              " ranks on one host, not " + std::to_string(seats));
+  const auto local_ranks = static_cast<uint32_t>(host.ranks.size());
+  if (local_ranks > kLocalRanksMax)
+    return resource_exhausted("a job has at most " + std::to_string(kLocalRanksMax) +
+                              " ranks on one host, not " + std::to_string(local_ranks));
   std::vector<uint32_t> ranks;
   for (const HostRanks::Rank& rank : host.ranks) ranks.push_back(rank.rank);
   Result<std::shared_ptr<HostRecorder>> recorder =
       HostRecorder::make(ranks, host.world_size, epoch);
   if (!recorder.ok()) return recorder.status();
-  Result<SealedMemory> memory = make_sealed_memory("tutti-board", "a board", board_bytes(seats));
+  Result<SealedMemory> memory =
+      make_sealed_memory("tutti-board", "a board", board_bytes(local_ranks));
   if (!memory.ok()) return memory.status();
   auto board = std::make_shared<HostBoard>(loop, *std::move(memory), host, sizes.window_bytes,
                                            *std::move(recorder), events);
@@ -63,30 +64,30 @@ HostBoard::HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host, uin
       ops_(loop, std::move(memory.mapping), host),
       questions_(ops_, events),
       folding_(ops_),
-      watch_(loop, ops_, folding_, [this](uint32_t seat, const Status& why) {
+      watch_(loop, ops_, folding_, [this](uint32_t local_rank, const Status& why) {
         stuck_ = true;
         update_ranks_decide();
-        if (ops_.is_attached(seat)) events_.on_stuck(why);
+        if (ops_.is_attached(local_rank)) events_.on_stuck(why);
       }) {
   BoardHeader& header = ops_.view().header();
   header.magic = kBoardMagic;
   header.version = kProtocolVersion;
-  header.seats = ops_.view().seats();
+  header.local_ranks = ops_.view().local_ranks();
   header.window_bytes = window_bytes;
 }
 
 // ---- Ranks ----
 
 Status HostBoard::make_segments(const HostRanks& host, uint64_t segment_bytes) {
-  for (uint32_t seat = 0; seat < host.ranks.size(); ++seat) {
-    const bool ended = host.ranks[seat].ended;
+  for (uint32_t local_rank = 0; local_rank < host.ranks.size(); ++local_rank) {
+    const bool ended = host.ranks[local_rank].ended;
     Result<SealedMemory> segment = make_segment(ended ? 2 * kArenaOffset : segment_bytes);
     if (!segment.ok()) return segment.status();
     segments_.push_back(std::move(segment->memory));
-    ops_.set_mapping(seat, std::move(segment->mapping));
+    ops_.set_mapping(local_rank, std::move(segment->mapping));
     if (ended)
-      ops_.add_gone(
-          seat, unavailable("rank " + std::to_string(ops_.rank_of(seat)) + " died while joining"));
+      ops_.add_gone(local_rank, unavailable("rank " + std::to_string(ops_.rank_of(local_rank)) +
+                                            " died while joining"));
   }
   return {};
 }
@@ -98,52 +99,55 @@ std::vector<int> HostBoard::shared_descriptors() const {
 }
 
 RankCounters HostBoard::counters(uint32_t rank) const {
-  const BoardCounters& own = ops_.view().counters(ops_.seat_of(rank));
+  const BoardCounters& own = ops_.view().counters(ops_.local_rank_of(rank));
   return {own.operations.load(), own.failures.load(), own.bytes.load()};
 }
 
 bool HostBoard::is_leaving(uint32_t rank) const {
-  const auto& memory = ops_.mapping(ops_.seat_of(rank));
+  const auto& memory = ops_.mapping(ops_.local_rank_of(rank));
   return memory != nullptr && memory->segment_header().leaving.load(std::memory_order_acquire) != 0;
 }
 
 // What the rank asked for is still forwarded.
 void HostBoard::remove_rank(uint32_t rank, const Status& why) {
-  const uint32_t seat = ops_.seat_of(rank);
-  const Status blamed = why.ok() ? unavailable(ops_.describe(seat) + " left", ops_.culprit(seat))
-                                 : Status(why.code(), why.message(), ops_.culprit(seat));
-  if (!ops_.add_gone(seat, blamed)) return;
+  const uint32_t local_rank = ops_.local_rank_of(rank);
+  const Status blamed =
+      why.ok() ? unavailable(ops_.describe(local_rank) + " left", ops_.culprit(local_rank))
+               : Status(why.code(), why.message(), ops_.culprit(local_rank));
+  if (!ops_.add_gone(local_rank, blamed)) return;
   update_ranks_decide();
   poll();
-  check_unfilled_windows(seat, blamed);
-  ops_.settle_all(seat);
+  check_unfilled_windows(local_rank, blamed);
+  ops_.settle_all(local_rank);
   detach(rank);
   watch_.start_polling();
 }
 
 // Other hosts wait for the rest of a tensor that will never come, or GPUs may read memory that is
 // gone: the epoch must end.
-void HostBoard::check_unfilled_windows(uint32_t seat, const Status& why) {
+void HostBoard::check_unfilled_windows(uint32_t local_rank, const Status& why) {
   for (const std::unique_ptr<HostGroup>& group : ops_.groups()) {
-    const bool is_member = std::ranges::find(group->seats, seat) != group->seats.end();
+    const bool is_member =
+        std::ranges::find(group->local_ranks, local_rank) != group->local_ranks.end();
     for (uint32_t slot = 0; is_member && slot < kBoardSlots; ++slot) {
       const BoardOp op = ops_.read(*group, slot);
       if (op.word.phase != board::Phase::called || !is_running(op)) continue;
-      const Request request = board::copy_request(op.entry(seat).request);
-      const bool arrived = op.entry(seat).arrived.load() == op.number + 1;
-      if (arrived && is_on_gpus(request, ops_.mapping(seat).get())) return events_.on_stuck(why);
-      if (group->is_local() || !ops_.is_staged(op, seat)) continue;
+      const Request request = board::copy_request(op.entry(local_rank).request);
+      const bool arrived = op.entry(local_rank).arrived.load() == op.number + 1;
+      if (arrived && is_on_gpus(request, ops_.mapping(local_rank).get()))
+        return events_.on_stuck(why);
+      if (group->is_local() || !ops_.is_staged(op, local_rank)) continue;
       const uint64_t bytes = request.count * size_of(static_cast<Dtype>(request.dtype % kDtypes));
-      if (filled_bytes(op.id(), seat) < bytes) return events_.on_stuck(why);
+      if (filled_bytes(op.id(), local_rank) < bytes) return events_.on_stuck(why);
     }
   }
 }
 
 void HostBoard::detach(uint32_t rank) {
-  const uint32_t seat = ops_.seat_of(rank);
-  if (!ops_.is_attached(seat)) return;
-  ops_.detach(seat);
-  if (ops_.mapping(seat) == nullptr) {  // It was the last one.
+  const uint32_t local_rank = ops_.local_rank_of(rank);
+  if (!ops_.is_attached(local_rank)) return;
+  ops_.detach(local_rank);
+  if (ops_.mapping(local_rank) == nullptr) {  // It was the last one.
     folding_.clear();
     for (Fd& segment : segments_) segment.reset();
   }
@@ -156,15 +160,15 @@ Result<uint32_t> HostBoard::add_group(uint32_t number, std::span<const uint32_t>
   const Result<uint32_t> area = ops_.add_group(number, ranks);
   if (!area.ok() || *area < forwarded_.size()) return area;
   const HostGroup& group = *ops_.groups()[*area];
-  recorder_->add_group(*area, number, group.size, group.seats);
-  forwarded_.emplace_back().next.resize(group.seats.size());
+  recorder_->add_group(*area, number, group.size, group.local_ranks);
+  forwarded_.emplace_back().next.resize(group.local_ranks.size());
   update_ranks_decide();
   return area;
 }
 
 void HostBoard::answer_subgroup(uint32_t rank, const Result<uint32_t>& group,
                                 const std::vector<uint32_t>& ranks) {
-  questions_.answer_subgroup(ops_.seat_of(rank), group,
+  questions_.answer_subgroup(ops_.local_rank_of(rank), group,
                              group.ok() ? add_group(*group, ranks) : group);
 }
 
@@ -210,7 +214,7 @@ void HostBoard::poll_area(uint32_t area) {
 // Forwards the members' requests of this operation, each after the requests that its rank made
 // before: a rank may wait for a newer operation first.
 void HostBoard::forward_requests(const BoardOp& op) {
-  for (size_t member = 0; member < op.group->seats.size(); ++member)
+  for (size_t member = 0; member < op.group->local_ranks.size(); ++member)
     forward_member(*op.group, member, op.number);
 }
 
@@ -218,7 +222,7 @@ void HostBoard::forward_member(HostGroup& group, size_t member, uint64_t number)
   const auto next = [&]() -> uint64_t& { return forwarded(group).next[member]; };
   // The slots of older operations serve later ones now.
   if (number >= kBoardSlots) next() = std::max(next(), number - kBoardSlots + 1);
-  while (next() <= number && ops_.is_attached(group.seats[member])) {
+  while (next() <= number && ops_.is_attached(group.local_ranks[member])) {
     const uint64_t forwarding = next();
     if (!forward_request(group, member, forwarding)) return;
     next() = std::max(next(), forwarding + 1);
@@ -230,11 +234,11 @@ void HostBoard::forward_member(HostGroup& group, size_t member, uint64_t number)
 // was forwarded and has not ended forwards no other, whatever its word says: so their number is
 // bounded.
 bool HostBoard::forward_request(HostGroup& group, size_t member, uint64_t number) {
-  const uint32_t seat = group.seats[member];
+  const uint32_t local_rank = group.local_ranks[member];
   const auto slot = static_cast<uint32_t>(number % kBoardSlots);
   BoardOp op = ops_.read(group, slot);
   if (op.number != number || is_over(op.word.phase)) return true;
-  BoardEntry& entry = op.entry(seat);
+  BoardEntry& entry = op.entry(local_rank);
   if (entry.arrived.load(std::memory_order_acquire) != number + 1) return false;
   if (op.word.phase == board::Phase::open) {
     ops_.run<board::CallWorker>(op);
@@ -246,30 +250,31 @@ bool HostBoard::forward_request(HostGroup& group, size_t member, uint64_t number
   if (running != Forwarded::kNone && running != number) return true;
   running = number;
   forwarded(group).next[member] = number + 1;  // collect_requests() may be called from inside.
-  events_.on_request(ops_.rank_of(seat), call_of(op, member));
+  events_.on_request(ops_.rank_of(local_rank), call_of(op, member));
   return true;
 }
 
 Call HostBoard::call_of(const BoardOp& op, size_t member) {
   const HostGroup& group = *op.group;
-  const uint32_t seat = group.seats[member];
-  const std::shared_ptr<const Mapping>& memory = ops_.mapping(seat);
-  Call call =
-      read_request(board::copy_request(op.entry(seat).request), {group.places[member], group.size},
-                   memory->base(), memory->bytes(), group.is_local() ? 0 : window_bytes_);
+  const uint32_t local_rank = group.local_ranks[member];
+  const std::shared_ptr<const Mapping>& memory = ops_.mapping(local_rank);
+  Call call = read_request(board::copy_request(op.entry(local_rank).request),
+                           {group.places[member], group.size}, memory->base(), memory->bytes(),
+                           group.is_local() ? 0 : window_bytes_);
   if (call.window_bytes != 0)
-    call.filled = [board = shared_from_this(), id = op.id(), seat] {
-      return board->filled_bytes(id, seat);
+    call.filled = [board = shared_from_this(), id = op.id(), local_rank] {
+      return board->filled_bytes(id, local_rank);
     };
   if (call.invalid.ok() && call.ranks_only && !group.is_local())
     call.invalid = invalid_argument("windows and lists are for groups of one host");
   if (!call.invalid.ok())
-    call.invalid = ops_.blame(
-        seat, call.invalid, " asked for " + std::string(name_of(call.signature.collective)) + ": ");
+    call.invalid =
+        ops_.blame(local_rank, call.invalid,
+                   " asked for " + std::string(name_of(call.signature.collective)) + ": ");
   call.group = group.number;
   call.number = op.number;
   call.memory = memory;
-  call.started = started_at(op.entry(seat).started_ns.load());
+  call.started = started_at(op.entry(local_rank).started_ns.load());
   return call;
 }
 
@@ -289,15 +294,15 @@ void HostBoard::clear_running(const EpochOp& op) {
 // Ranks call the worker again when they have filled more of their windows.
 void HostBoard::notify_window_filled(const BoardOp& op) {
   if (!is_running(op) || op.group->is_local()) return;
-  if (std::ranges::any_of(op.group->seats, [&](uint32_t seat) {
-        return ops_.is_attached(seat) && ops_.is_staged(op, seat);
+  if (std::ranges::any_of(op.group->local_ranks, [&](uint32_t local_rank) {
+        return ops_.is_attached(local_rank) && ops_.is_staged(op, local_rank);
       }))
     events_.on_window_filled(op.id());
 }
 
-uint64_t HostBoard::filled_bytes(const EpochOp& op, uint32_t seat) const {
+uint64_t HostBoard::filled_bytes(const EpochOp& op, uint32_t local_rank) const {
   const std::optional<BoardOp> found = ops_.find(op);
-  return found ? found->entry(seat).ready.load() * kBoardBlockBytes : 0;
+  return found ? found->entry(local_rank).ready.load() * kBoardBlockBytes : 0;
 }
 
 void HostBoard::release_window(const EpochOp& op, uint64_t bytes) {
@@ -317,8 +322,8 @@ void HostBoard::set_ranks_decide(bool let) {
 // sees its arrival.
 void HostBoard::update_ranks_decide() {
   for (const std::unique_ptr<HostGroup>& group : ops_.groups()) {
-    const bool complete = std::ranges::all_of(group->seats, [this](uint32_t seat) {
-      return ops_.is_attached(seat) && !ops_.gone().contains(seat);
+    const bool complete = std::ranges::all_of(group->local_ranks, [this](uint32_t local_rank) {
+      return ops_.is_attached(local_rank) && !ops_.gone().contains(local_rank);
     });
     const bool let = ranks_decide_ && complete && !stuck_;
     const bool before = group->shared.area.header().ranks_decide.exchange(let ? 1 : 0) != 0;
@@ -351,10 +356,10 @@ bool HostBoard::let_ranks_fold(const EpochOp& id) {
   if (!op || !op->group->is_local() || op->word.phase != board::Phase::called ||
       !ops_.match(*op, matched))
     return false;
-  for (const auto& [seat, why] : ops_.gone()) op->entry(seat).holding.store(0);
+  for (const auto& [local_rank, why] : ops_.gone()) op->entry(local_rank).holding.store(0);
   board::Decision decision = board::decide(matched);
   decision.alone = false;
-  const auto members = static_cast<uint32_t>(op->group->seats.size());
+  const auto members = static_cast<uint32_t>(op->group->local_ranks.size());
   if (!ops_.run<board::ResumeFolding>(*op, members, decision).resumed()) return false;
   clear_running(id);
   if (!matched.anyone_waits) folding_.add(*op);

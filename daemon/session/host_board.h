@@ -41,8 +41,8 @@ struct RankCounters {
 class HostBoard final : public LocalPhase, public std::enable_shared_from_this<HostBoard> {
  public:
   // Makes the board, the recorder and the ranks' segments; a rank that ended has an empty one.
-  // `epoch`: for the recorder. RESOURCE_EXHAUSTED: more than kSeatsMax ranks. INVALID_ARGUMENT: no
-  // such `segment_bytes`.
+  // `epoch`: for the recorder. RESOURCE_EXHAUSTED: more than kLocalRanksMax ranks.
+  // INVALID_ARGUMENT: no such `segment_bytes`.
   static Result<std::shared_ptr<HostBoard>> make(Loop& loop, const HostRanks& host,
                                                  const BoardSizes& sizes, uint32_t epoch,
                                                  BoardEvents& events);
@@ -55,15 +55,15 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   // ---- Ranks, of the job ----
 
   // What its trainer needs, borrowed: the rank's segment; the board's memory, the recorder's and
-  // the segments by seat.
-  int segment(uint32_t rank) const { return segments_[ops_.seat_of(rank)].get(); }
+  // the segments by local rank.
+  int segment(uint32_t rank) const { return segments_[ops_.local_rank_of(rank)].get(); }
   std::vector<int> shared_descriptors() const;
   // Where to find the descriptors that the rank sends with its offers of memory.
   void set_descriptors(uint32_t rank, std::function<std::vector<Fd>()> take) {
-    questions_.set_descriptors(ops_.seat_of(rank), std::move(take));
+    questions_.set_descriptors(ops_.local_rank_of(rank), std::move(take));
   }
   // "rank 3 (host a, pid 7)".
-  std::string describe(uint32_t rank) const { return ops_.describe(ops_.seat_of(rank)); }
+  std::string describe(uint32_t rank) const { return ops_.describe(ops_.local_rank_of(rank)); }
   RankCounters counters(uint32_t rank) const;
   // What has been touched of its segment.
   uint64_t memory_bytes(uint32_t rank) const { return trace::touched_bytes(segment(rank)); }
@@ -77,7 +77,7 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void answer_subgroup(uint32_t rank, const Result<uint32_t>& group,
                        const std::vector<uint32_t>& ranks);
   void answer_offer(uint32_t rank, const Status& status) {
-    questions_.answer_offer(ops_.seat_of(rank), status);
+    questions_.answer_offer(ops_.local_rank_of(rank), status);
   }
 
   // ---- Operations ----
@@ -123,9 +123,9 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void forward_member(HostGroup& group, size_t member, uint64_t number);
   bool forward_request(HostGroup& group, size_t member, uint64_t number);
   Call call_of(const BoardOp& op, size_t member);
-  uint64_t filled_bytes(const EpochOp& op, uint32_t seat) const;
+  uint64_t filled_bytes(const EpochOp& op, uint32_t local_rank) const;
   void notify_window_filled(const BoardOp& op);
-  void check_unfilled_windows(uint32_t seat, const Status& why);
+  void check_unfilled_windows(uint32_t local_rank, const Status& why);
   void update_ranks_decide();
   void call_begun(HostGroup& group);
 
@@ -133,7 +133,7 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   const std::shared_ptr<HostRecorder> recorder_;
   BoardEvents& events_;
   const uint64_t window_bytes_;
-  std::vector<Fd> segments_;  // By seat.
+  std::vector<Fd> segments_;  // By local rank.
   BoardOps ops_;
   RankQuestions questions_;
   WorkerFolding folding_;

@@ -8,11 +8,12 @@
 namespace tutti {
 namespace {
 
-void fill_header(RecorderHeader& header, uint32_t seats, uint32_t world_size, uint32_t epoch) {
+void fill_header(RecorderHeader& header, uint32_t local_ranks, uint32_t world_size,
+                 uint32_t epoch) {
   header.magic = kRecorderMagic;
   header.version = kProtocolVersion;
   header.epoch = epoch;
-  header.seats = seats;
+  header.local_ranks = local_ranks;
   header.world_size = world_size;
   header.monotonic_ns = static_cast<int64_t>(trace::now_ns());
   header.realtime_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -26,13 +27,13 @@ uint16_t short_strategy(const Strategy& strategy) { return pack_short_strategy(p
 
 Result<std::shared_ptr<HostRecorder>> HostRecorder::make(std::span<const uint32_t> ranks,
                                                          uint32_t world_size, uint32_t epoch) {
-  const auto seats = static_cast<uint32_t>(ranks.size());
+  const auto local_ranks = static_cast<uint32_t>(ranks.size());
   Result<SealedMemory> memory =
-      make_sealed_memory("tutti-recorder", "a flight recorder", recorder_bytes(seats));
+      make_sealed_memory("tutti-recorder", "a flight recorder", recorder_bytes(local_ranks));
   if (!memory.ok()) return memory.status();
   auto made =
       std::make_shared<HostRecorder>(std::move(memory->memory), std::move(memory->mapping), ranks);
-  fill_header(made->view_.header(), seats, world_size, epoch);
+  fill_header(made->view_.header(), local_ranks, world_size, epoch);
   return made;
 }
 
@@ -41,15 +42,17 @@ HostRecorder::HostRecorder(Fd memory, std::shared_ptr<const Mapping> mapping,
     : memory_(std::move(memory)),
       mapping_(std::move(mapping)),
       view_(mapping_->base(), static_cast<uint32_t>(ranks.size())) {
-  for (uint32_t seat = 0; seat < ranks.size(); ++seat) view_.rank(seat).rank = ranks[seat];
+  for (uint32_t local_rank = 0; local_rank < ranks.size(); ++local_rank)
+    view_.rank(local_rank).rank = ranks[local_rank];
 }
 
 void HostRecorder::add_group(uint32_t area, uint32_t number, uint32_t size,
-                             std::span<const uint32_t> seats) {
+                             std::span<const uint32_t> local_ranks) {
   if (!area_of_.emplace(number, area).second) return;
   RecordedGroup& group = view_.group(area);
   group.number = number;
-  for (const uint32_t seat : seats) group.seats[seat / 64] |= uint64_t{1} << seat % 64;
+  for (const uint32_t local_rank : local_ranks)
+    group.local_ranks[local_rank / 64] |= uint64_t{1} << local_rank % 64;
   group.size.store(size, std::memory_order_release);
 }
 

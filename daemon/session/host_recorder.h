@@ -22,7 +22,7 @@ class Mapping;
 
 class HostRecorder {
  public:
-  // `ranks`: the job's ranks on this host, by seat.
+  // `ranks`: the job's ranks on this host, by local rank.
   static Result<std::shared_ptr<HostRecorder>> make(std::span<const uint32_t> ranks,
                                                     uint32_t world_size, uint32_t epoch);
   // Use make().
@@ -30,8 +30,9 @@ class HostRecorder {
 
   // The memory. Kept until the recorder is gone.
   int descriptor() const { return memory_.get(); }
-  // `seats`: of the members on this host; `size`: of all members. Idempotent.
-  void add_group(uint32_t area, uint32_t number, uint32_t size, std::span<const uint32_t> seats);
+  // `local_ranks`: of the members on this host; `size`: of all members. Idempotent.
+  void add_group(uint32_t area, uint32_t number, uint32_t size,
+                 std::span<const uint32_t> local_ranks);
 
   // An operation of a group over several hosts: all ranks of this host have called it.
   void on_started(const EpochOp& op, const Signature& signature, const Strategies& strategies);

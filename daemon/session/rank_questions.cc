@@ -21,33 +21,34 @@ void set_answered(std::atomic<uint32_t>& state) {
 }  // namespace
 
 void RankQuestions::poll() {
-  for (uint32_t seat = 0; seat < seats_.size(); ++seat) {
-    BoardSubgroupRequest& request = ops_.view().subgroup_request(seat);
-    if (request.state.load(std::memory_order_acquire) == kAsked && ops_.is_attached(seat) &&
-        !std::exchange(seats_[seat].asked, true))
-      take_subgroup_request(seat, request);
-    BoardOffer& offer = ops_.view().offer(seat);
-    if (offer.state.load(std::memory_order_acquire) == kAsked && ops_.is_attached(seat) &&
-        !std::exchange(seats_[seat].offered, true))
-      take_offer(seat, std::atomic_ref(offer.offer_offset).load());
+  for (uint32_t local_rank = 0; local_rank < ranks_.size(); ++local_rank) {
+    BoardSubgroupRequest& request = ops_.view().subgroup_request(local_rank);
+    if (request.state.load(std::memory_order_acquire) == kAsked && ops_.is_attached(local_rank) &&
+        !std::exchange(ranks_[local_rank].asked, true))
+      take_subgroup_request(local_rank, request);
+    BoardOffer& offer = ops_.view().offer(local_rank);
+    if (offer.state.load(std::memory_order_acquire) == kAsked && ops_.is_attached(local_rank) &&
+        !std::exchange(ranks_[local_rank].offered, true))
+      take_offer(local_rank, std::atomic_ref(offer.offer_offset).load());
   }
 }
 
-void RankQuestions::take_subgroup_request(uint32_t seat, const BoardSubgroupRequest& request) {
+void RankQuestions::take_subgroup_request(uint32_t local_rank,
+                                          const BoardSubgroupRequest& request) {
   Result<std::vector<uint32_t>> ranks =
-      read_ranks(seat, std::atomic_ref(const_cast<uint32_t&>(request.ranks)).load(),
+      read_ranks(local_rank, std::atomic_ref(const_cast<uint32_t&>(request.ranks)).load(),
                  std::atomic_ref(const_cast<uint64_t&>(request.list_offset)).load());
   const uint64_t channel = std::atomic_ref(const_cast<uint64_t&>(request.channel)).load();
   if (ranks.ok())
-    return events_.on_subgroup_request(ops_.rank_of(seat), *std::move(ranks), channel);
-  const Status why = ops_.blame(seat, ranks.status(), " asked for subgroup: ");
-  answer_subgroup(seat, why, why);
+    return events_.on_subgroup_request(ops_.rank_of(local_rank), *std::move(ranks), channel);
+  const Status why = ops_.blame(local_rank, ranks.status(), " asked for subgroup: ");
+  answer_subgroup(local_rank, why, why);
 }
 
-Result<std::vector<uint32_t>> RankQuestions::read_ranks(uint32_t seat, uint32_t count,
+Result<std::vector<uint32_t>> RankQuestions::read_ranks(uint32_t local_rank, uint32_t count,
                                                         uint64_t offset) const {
   const uint32_t world_size = ops_.world_size();
-  const Mapping& memory = *ops_.mapping(seat);
+  const Mapping& memory = *ops_.mapping(local_rank);
   if (count == 0 || count > world_size)
     return invalid_argument("a sub-group of a job of " + std::to_string(world_size) +
                             " cannot have " + std::to_string(count) + " ranks");
@@ -66,10 +67,10 @@ Result<std::vector<uint32_t>> RankQuestions::read_ranks(uint32_t seat, uint32_t 
   return ranks;
 }
 
-void RankQuestions::answer_subgroup(uint32_t seat, const Result<uint32_t>& group,
+void RankQuestions::answer_subgroup(uint32_t local_rank, const Result<uint32_t>& group,
                                     const Result<uint32_t>& area) {
-  BoardSubgroupRequest& request = ops_.view().subgroup_request(seat);
-  seats_[seat].asked = false;
+  BoardSubgroupRequest& request = ops_.view().subgroup_request(local_rank);
+  ranks_[local_rank].asked = false;
   write_failure(request.failure, 0, area.status());
   request.group = group.ok() ? *group : 0;
   request.area = area.ok() ? *area : 0;
@@ -77,18 +78,18 @@ void RankQuestions::answer_subgroup(uint32_t seat, const Result<uint32_t>& group
 }
 
 // Descriptors of a refused offer serve no other.
-void RankQuestions::take_offer(uint32_t seat, uint64_t offset) {
-  const auto& take_descriptors = seats_[seat].take_descriptors;
+void RankQuestions::take_offer(uint32_t local_rank, uint64_t offset) {
+  const auto& take_descriptors = ranks_[local_rank].take_descriptors;
   std::vector<Fd> descriptors = take_descriptors ? take_descriptors() : std::vector<Fd>();
-  if (!ops_.is_attached(seat)) return;
-  Result<OfferedMemory> offer = read_offer(ops_.mapping(seat), offset, descriptors);
-  if (offer.ok()) return events_.on_offer(ops_.rank_of(seat), *std::move(offer));
-  answer_offer(seat, ops_.blame(seat, offer.status(), " offers memory: "));
+  if (!ops_.is_attached(local_rank)) return;
+  Result<OfferedMemory> offer = read_offer(ops_.mapping(local_rank), offset, descriptors);
+  if (offer.ok()) return events_.on_offer(ops_.rank_of(local_rank), *std::move(offer));
+  answer_offer(local_rank, ops_.blame(local_rank, offer.status(), " offers memory: "));
 }
 
-void RankQuestions::answer_offer(uint32_t seat, const Status& status) {
-  BoardOffer& offer = ops_.view().offer(seat);
-  seats_[seat].offered = false;
+void RankQuestions::answer_offer(uint32_t local_rank, const Status& status) {
+  BoardOffer& offer = ops_.view().offer(local_rank);
+  ranks_[local_rank].offered = false;
   write_failure(offer.failure, 0, status);
   set_answered(offer.state);
 }

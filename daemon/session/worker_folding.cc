@@ -35,10 +35,10 @@ void WorkerFolding::fold_next() {
 bool WorkerFolding::fold_blocks(const BoardOp& op, FoldingOp& folding) {
   if (op.word.phase != board::Phase::folding || op.number != folding.number) return false;
   for (int block = 0; block < kBlocksPerTurn; ++block) {
-    const auto claim = ops_.run<board::ClaimBlock>(op, board::kWorkerSeat);
+    const auto claim = ops_.run<board::ClaimBlock>(op, board::kWorkerLocalRank);
     if (!claim.claimed() || claim.block() >= folding.matched.blocks) return false;
     run_block(folding.matched, claim.block(), kernel_);
-    ops_.run<board::FinishBlock>(op, board::kWorkerSeat, claim.blocks());
+    ops_.run<board::FinishBlock>(op, board::kWorkerLocalRank, claim.blocks());
   }
   return true;
 }

@@ -34,7 +34,7 @@ static_assert(sizeof(TotalsWords) == sizeof(RecordedTotals));
 struct GroupWords {
   uint32_t size = 0;
   uint32_t number = 0;
-  std::array<uint64_t, 4> seats{};
+  std::array<uint64_t, 4> local_ranks{};
   std::array<uint64_t, 3> padding{};
 };
 static_assert(sizeof(GroupWords) == sizeof(RecordedGroup));
@@ -49,12 +49,12 @@ class Reader {
     if (Status s = read_header(); !s.ok()) return s;
     read_groups();
     std::set<uint32_t> seen;
-    for (uint32_t seat = 0; seat < header_.seats; ++seat) {
-      std::optional<Rank> rank = read_rank(rank_recorder_offset(seat));
+    for (uint32_t local_rank = 0; local_rank < header_.local_ranks; ++local_rank) {
+      std::optional<Rank> rank = read_rank(rank_recorder_offset(local_rank));
       if (rank && seen.insert(rank->rank).second) trace_.ranks.push_back(*std::move(rank));
     }
     uint64_t recorded = 0;
-    trace_.among_hosts = read_ring(rank_recorder_offset(header_.seats), recorded);
+    trace_.among_hosts = read_ring(rank_recorder_offset(header_.local_ranks), recorded);
     return std::move(trace_);
   }
 
@@ -71,14 +71,14 @@ class Reader {
       return failed_precondition("the flight recorder is of version " +
                                  std::to_string(header_.version) + ", not " +
                                  std::to_string(kProtocolVersion));
-    if (header_.seats == 0 || header_.seats > kSeatsMax || header_.world_size == 0 ||
-        header_.world_size > UINT16_MAX)
+    if (header_.local_ranks == 0 || header_.local_ranks > kLocalRanksMax ||
+        header_.world_size == 0 || header_.world_size > UINT16_MAX)
       return failed_precondition("the flight recorder was overwritten");
     trace_.epoch = header_.epoch;
     trace_.world_size = header_.world_size;
-    for (uint32_t seat = 0; seat < header_.seats; ++seat) {
+    for (uint32_t local_rank = 0; local_rank < header_.local_ranks; ++local_rank) {
       uint32_t rank = UINT32_MAX;
-      (void)read_one(rank_recorder_offset(seat), rank);
+      (void)read_one(rank_recorder_offset(local_rank), rank);
       ranks_.push_back(rank);
     }
     return {};
@@ -90,9 +90,10 @@ class Reader {
       if (!read_one(kGroupsOffset + area * sizeof(words), words)) return;
       if (words.size == 0 || words.size > header_.world_size) return;
       Group& group = trace_.groups.emplace_back(Group{words.number, words.size, {}});
-      for (uint32_t seat = 0; seat < header_.seats; ++seat)
-        if ((words.seats[seat / 64] >> seat % 64 & 1) != 0 && ranks_[seat] < header_.world_size)
-          group.ranks.push_back(ranks_[seat]);
+      for (uint32_t local_rank = 0; local_rank < header_.local_ranks; ++local_rank)
+        if ((words.local_ranks[local_rank / 64] >> local_rank % 64 & 1) != 0 &&
+            ranks_[local_rank] < header_.world_size)
+          group.ranks.push_back(ranks_[local_rank]);
     }
   }
 
@@ -168,7 +169,7 @@ class Reader {
   const Read& read_;
   const uint64_t last_;
   RecorderHeader header_{};
-  std::vector<uint32_t> ranks_;  // By seat, as far as they are known.
+  std::vector<uint32_t> ranks_;  // By local rank, as far as they are known.
   Trace trace_;
 };
 
@@ -191,7 +192,7 @@ Status check_recorder(int descriptor) {
   struct statfs system {};
   if (fstat(descriptor, &info) == 0 && fstatfs(descriptor, &system) == 0 && S_ISREG(info.st_mode) &&
       system.f_type == kMemoryFileSystem &&
-      static_cast<uint64_t>(info.st_size) <= recorder_bytes(kSeatsMax))
+      static_cast<uint64_t>(info.st_size) <= recorder_bytes(kLocalRanksMax))
     return {};
   return failed_precondition("this is no memory of a flight recorder");
 }

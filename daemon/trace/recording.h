@@ -16,23 +16,23 @@ namespace tutti::trace {
 class RecorderView {
  public:
   RecorderView() = default;
-  RecorderView(std::byte* base, uint32_t seats) : base_(base), seats_(seats) {}
+  RecorderView(std::byte* base, uint32_t local_ranks) : base_(base), local_ranks_(local_ranks) {}
 
   RecorderHeader& header() const { return *reinterpret_cast<RecorderHeader*>(base_); }
   RecordedGroup& group(uint32_t area) const {
     return reinterpret_cast<RecordedGroup*>(base_ + kGroupsOffset)[area];
   }
-  RankRecorder& rank(uint32_t seat) const {
-    return *reinterpret_cast<RankRecorder*>(base_ + rank_recorder_offset(seat));
+  RankRecorder& rank(uint32_t local_rank) const {
+    return *reinterpret_cast<RankRecorder*>(base_ + rank_recorder_offset(local_rank));
   }
   // For the worker.
   RecordRing& among_hosts() const {
-    return *reinterpret_cast<RecordRing*>(base_ + rank_recorder_offset(seats_));
+    return *reinterpret_cast<RecordRing*>(base_ + rank_recorder_offset(local_ranks_));
   }
 
  private:
   std::byte* base_ = nullptr;
-  uint32_t seats_ = 0;
+  uint32_t local_ranks_ = 0;
 };
 
 // CLOCK_MONOTONIC, in ns.

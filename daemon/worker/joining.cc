@@ -103,7 +103,7 @@ void Worker::bind_to_trainers_cores() {
   cores_.bind_to(processes);
 }
 
-// A rank that ended while joining has a seat on the board and no trainer.
+// A rank that ended while joining has its entries on the board and no trainer.
 Status Worker::make_board(const Roster& roster, JobEpoch& epoch) {
   HostRanks here{settings_.host, {}, static_cast<uint32_t>(roster.ranks.size())};
   std::vector<const Trainer*> trainers;

@@ -38,17 +38,18 @@ Status too_little(uint64_t bytes, const std::string& why) {
 
 }  // namespace
 
-Result<SegmentFit> fit_segments(uint64_t wanted, size_t seats, std::span<const SegmentRoom> rooms) {
+Result<SegmentFit> fit_segments(uint64_t wanted, size_t local_ranks,
+                                std::span<const SegmentRoom> rooms) {
   SegmentFit fit{.bytes = wanted, .why = ""};
   const auto lower = [&](uint64_t bytes, const std::string& why) {
     if (bytes < fit.bytes) fit = {.bytes = bytes / kPage * kPage, .why = why};
   };
-  const uint64_t board = board_bytes(static_cast<uint32_t>(seats));
-  const uint64_t recorder = recorder_bytes(static_cast<uint32_t>(seats));
+  const uint64_t board = board_bytes(static_cast<uint32_t>(local_ranks));
+  const uint64_t recorder = recorder_bytes(static_cast<uint32_t>(local_ranks));
   for (const SegmentRoom& room : rooms) {
     const uint64_t free = room.address_bytes - std::min(room.address_bytes, board + recorder);
     if (room.address_bytes != kNoLimit)
-      lower(free / 2 / seats, "address space (ulimit -v) of " + room.whose);
+      lower(free / 2 / local_ranks, "address space (ulimit -v) of " + room.whose);
     lower(room.file_bytes < std::max(board, recorder) ? 0 : room.file_bytes,
           "file size (ulimit -f) of " + room.whose);
   }

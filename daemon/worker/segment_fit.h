@@ -24,10 +24,11 @@ struct SegmentFit {
   std::string why;  // Where it is less than wanted: whose limit, and which.
 };
 
-// Each process maps the board, the recorder and all `seats` segments, and keeps as much address
-// space for itself as the segments take. RESOURCE_EXHAUSTED: none fits that is of use; the message
-// names the limit and the remedy.
-Result<SegmentFit> fit_segments(uint64_t wanted, size_t seats, std::span<const SegmentRoom> rooms);
+// Each process maps the board, the recorder and all `local_ranks` segments, and keeps as much
+// address space for itself as the segments take. RESOURCE_EXHAUSTED: none fits that is of use; the
+// message names the limit and the remedy.
+Result<SegmentFit> fit_segments(uint64_t wanted, size_t local_ranks,
+                                std::span<const SegmentRoom> rooms);
 
 // A trainer's. `joins`: of its ranks, which share the room.
 SegmentRoom segment_room(pid_t process, const std::string& whose, size_t joins);

@@ -59,7 +59,7 @@ Fd make_recorder() {
   };
   write_at(0, RecorderHeader{kRecorderMagic, kProtocolVersion, 5, 1, 1, 0, 0});
   write_at(kGroupsOffset, uint32_t{1});
-  write_at(kGroupsOffset + offsetof(RecordedGroup, seats), uint64_t{1});
+  write_at(kGroupsOffset + offsetof(RecordedGroup, local_ranks), uint64_t{1});
   const trace::RecordFields fields = {0, 123, 492, 1, 0, 0};
   const uint64_t ring = rank_recorder_offset(0) + offsetof(RankRecorder, ring);
   write_at(ring, uint64_t{1});

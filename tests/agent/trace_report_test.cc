@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kSeats = 8;
+constexpr uint32_t kLocalRanks = 8;
 constexpr uint64_t kBytesMax = 4 << 10;
 
 // An operation that takes as many bytes of a reply as one can.
@@ -24,22 +24,22 @@ void record_long(RecordRing& ring, uint64_t number) {
   trace::record_end(ring, index, kDurationNsMax, Code::unavailable);
 }
 
-// Full rings of kSeats ranks, of which the header reports fewer.
+// Full rings of kLocalRanks ranks, of which the header reports fewer.
 class FullRecorder {
  public:
   explicit FullRecorder(const std::string& job) : memory_(memfd_create("recorder", MFD_CLOEXEC)) {
-    EXPECT_EQ(ftruncate(memory_.get(), static_cast<off_t>(recorder_bytes(kSeats))), 0);
-    void* at =
-        mmap(nullptr, recorder_bytes(kSeats), PROT_READ | PROT_WRITE, MAP_SHARED, memory_.get(), 0);
+    EXPECT_EQ(ftruncate(memory_.get(), static_cast<off_t>(recorder_bytes(kLocalRanks))), 0);
+    void* at = mmap(nullptr, recorder_bytes(kLocalRanks), PROT_READ | PROT_WRITE, MAP_SHARED,
+                    memory_.get(), 0);
     EXPECT_NE(at, MAP_FAILED);
     bytes_ = static_cast<std::byte*>(at);
-    const trace::RecorderView view(bytes_, kSeats);
-    view.header() = {kRecorderMagic, kProtocolVersion, 1, 1, kSeats, 0, 0};
+    const trace::RecorderView view(bytes_, kLocalRanks);
+    view.header() = {kRecorderMagic, kProtocolVersion, 1, 1, kLocalRanks, 0, 0};
     set_groups(1);
-    for (uint32_t seat = 0; seat < kSeats; ++seat) {
-      view.rank(seat).rank = seat;
+    for (uint32_t local_rank = 0; local_rank < kLocalRanks; ++local_rank) {
+      view.rank(local_rank).rank = local_rank;
       for (uint64_t number = 0; number < kRecordsKept; ++number)
-        record_long(view.rank(seat).ring, number);
+        record_long(view.rank(local_rank).ring, number);
     }
     kept.pass.set_job(job);
     kept.epoch = 1;
@@ -47,18 +47,19 @@ class FullRecorder {
   }
   FullRecorder(const FullRecorder&) = delete;
   FullRecorder& operator=(const FullRecorder&) = delete;
-  ~FullRecorder() { munmap(bytes_, recorder_bytes(kSeats)); }
+  ~FullRecorder() { munmap(bytes_, recorder_bytes(kLocalRanks)); }
 
   void set_groups(uint32_t count) {
-    const trace::RecorderView view(bytes_, kSeats);
+    const trace::RecorderView view(bytes_, kLocalRanks);
     for (uint32_t area = 0; area < count; ++area) {
       view.group(area).number = area;
-      view.group(area).seats[0] = 1;
+      view.group(area).local_ranks[0] = 1;
       view.group(area).size = 1;
     }
   }
-  void set_seats(uint32_t seats) {
-    std::atomic_ref(trace::RecorderView(bytes_, kSeats).header().seats).store(seats);
+  void set_local_ranks(uint32_t local_ranks) {
+    std::atomic_ref(trace::RecorderView(bytes_, kLocalRanks).header().local_ranks)
+        .store(local_ranks);
   }
 
   KeptRecorder kept;
@@ -89,7 +90,8 @@ TEST(AgentTraceReport, RanksThatAppearWhileItIsReadTakeNoRoomOfOthers) {
   FullRecorder honest("honest");
   std::atomic<bool> is_over = false;
   std::thread writer([&] {
-    for (uint32_t turn = 0; !is_over; ++turn) hostile.set_seats(turn % 2 == 0 ? 1 : kSeats);
+    for (uint32_t turn = 0; !is_over; ++turn)
+      hostile.set_local_ranks(turn % 2 == 0 ? 1 : kLocalRanks);
   });
   for (int i = 0; i < 200; ++i) {
     const v1::TraceReply reply = all_of(std::vector{hostile.kept, honest.kept});

@@ -46,7 +46,7 @@ class Actors {
   Memory memory(uint32_t actor, uint32_t number) { return Memory(context_, actor, number); }
   template <class Procedure>
   bool ends(Rank& rank, uint32_t number) {
-    Memory slot = memory(seat(rank), number);
+    Memory slot = memory(local_rank(rank), number);
     return rank.running.as<Procedure>().step(slot) == Step::end;
   }
   template <class Procedure>
@@ -73,7 +73,9 @@ class Actors {
     worker_.member = 0;
     worker_.running.clear();
   }
-  uint32_t seat(const Rank& rank) const { return static_cast<uint32_t>(&rank - state_.ranks); }
+  uint32_t local_rank(const Rank& rank) const {
+    return static_cast<uint32_t>(&rank - state_.ranks);
+  }
   static uint32_t slot_of(const Rank& rank) { return rank.waits % kSlots; }
 
   // Steps of a rank.

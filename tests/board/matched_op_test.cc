@@ -56,7 +56,7 @@ TEST(MatchedOp, CountsOfEveryKind) {
 
 TEST(MatchedOp, AsManyRanksAsABoardHas) {
   for (const Collective collective : kEveryCollective)
-    run_case(collective, Dtype::f32, Op::sum, kSeatsMax, 5, false);
+    run_case(collective, Dtype::f32, Op::sum, kLocalRanksMax, 5, false);
 }
 
 // Ordinary values of `ranks` tensors of `count` f32, which show in which order they are added.
@@ -117,7 +117,7 @@ TEST(MatchedOp, EveryDtypeAndOpUnderEveryLocalStrategy) {
 }
 
 TEST(MatchedOp, AsManyRanksAsABoardHasUnderATree) {
-  Hosts hosts(Collective::all_reduce, Dtype::f64, Op::sum, kSeatsMax, 5000);
+  Hosts hosts(Collective::all_reduce, Dtype::f64, Op::sum, kLocalRanksMax, 5000);
   hosts.each([](uint32_t, Request& r) { r.local_strategy = pack_strategy(TUTTI_TREE, 2); });
   hosts.fill();
   hosts.run();

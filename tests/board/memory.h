@@ -37,17 +37,17 @@ class Memory {
         setup_.fault == Fault::stale_ranks_decide && shared_.ranks_decide;
     shared_.came[number_] |= static_cast<uint8_t>(1U << actor_);
   }
-  void store_arrived(uint32_t seat, uint64_t value) {
-    const bool odd = static_cast<int>(number_) == setup_.disagree_at && seat == 0;
-    shared_.request[slot_][seat] = static_cast<uint8_t>(number_ + (odd ? kOdd : 0));
-    own(shared_.arrived[slot_][seat]) = static_cast<uint8_t>(value);
+  void store_arrived(uint32_t local_rank, uint64_t value) {
+    const bool odd = static_cast<int>(number_) == setup_.disagree_at && local_rank == 0;
+    shared_.request[slot_][local_rank] = static_cast<uint8_t>(number_ + (odd ? kOdd : 0));
+    own(shared_.arrived[slot_][local_rank]) = static_cast<uint8_t>(value);
   }
-  void store_holding(uint32_t seat, uint32_t value) {
+  void store_holding(uint32_t local_rank, uint32_t value) {
     const bool claims = actor_ != kWorker && context_.state.ranks[actor_].at == RankAt::claim;
     const bool arrives = actor_ != kWorker && context_.state.ranks[actor_].at == RankAt::arrive;
     if (setup_.fault == Fault::holding_after_the_claim && claims && value != 0) return;
     if (setup_.fault == Fault::alone_without_holding && arrives) return;
-    own(shared_.holding[slot_][seat]) = static_cast<uint8_t>(value);
+    own(shared_.holding[slot_][local_rank]) = static_cast<uint8_t>(value);
   }
   uint32_t load_ready(uint32_t blocks) const { return blocks; }
   bool all_settled(uint64_t) const { return setup_.fault == Fault::settled_is_not_asked; }

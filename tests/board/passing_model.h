@@ -72,7 +72,9 @@ struct Memory {
     shared.word = next;
     return true;
   }
-  void store_ready(uint32_t seat, uint32_t blocks) const { shared.ready[seat] = blocks; }
+  void store_ready(uint32_t local_rank, uint32_t blocks) const {
+    shared.ready[local_rank] = blocks;
+  }
   void store_passed(uint64_t value) const { shared.passed = value; }
   uint64_t load_passed() const {
     return fault == Fault::sleeps_without_reading_passed ? pack(Count{kGeneration, 0})
@@ -126,7 +128,7 @@ class Actors {
   }
 
   // False: it can take no step.
-  bool step_rank(uint32_t seat);
+  bool step_rank(uint32_t local_rank);
   bool step_worker();
   bool fail();
   // The last member arrives and calls the worker; its tensor needs no window.
@@ -148,16 +150,16 @@ class Actors {
   void require(bool holds, const char* what) {
     if (!holds && wrong_.empty()) wrong_ = what;
   }
-  uint8_t& place(uint32_t seat, uint32_t block) {
-    return shared_.places[seat][block % setup_.window];
+  uint8_t& place(uint32_t local_rank, uint32_t block) {
+    return shared_.places[local_rank][block % setup_.window];
   }
   bool injects(Fault fault) const { return setup_.fault == fault; }
 
-  void look(uint32_t seat);
-  void feed(uint32_t seat);
-  void fill(uint32_t seat);
-  void take_some(uint32_t seat);
-  void take(uint32_t seat);
+  void look(uint32_t local_rank);
+  void feed(uint32_t local_rank);
+  void fill(uint32_t local_rank);
+  void take_some(uint32_t local_rank);
+  void take(uint32_t local_rank);
   void use();
   void sent();
   void read_windows();
@@ -174,20 +176,20 @@ class Actors {
 
 // ---- A rank, as in client/operations/staged_op.cc ----
 
-inline bool Actors::step_rank(uint32_t seat) {
-  Rank& rank = state_.ranks[seat];
+inline bool Actors::step_rank(uint32_t local_rank) {
+  Rank& rank = state_.ranks[local_rank];
   switch (rank.at) {
     case RankAt::look:
-      look(seat);
+      look(local_rank);
       return true;
     case RankAt::step:
-      feed(seat);
+      feed(local_rank);
       return true;
     case RankAt::fill:
       if (ends<FillWindow<Memory>>(rank.running)) go(rank, RankAt::take);
       return true;
     case RankAt::take:
-      take_some(seat);
+      take_some(local_rank);
       return true;
     case RankAt::prepare_sleep:
       if (ends<PrepareSleep<Memory>>(rank.running)) {
@@ -210,53 +212,53 @@ inline bool Actors::step_rank(uint32_t seat) {
 }
 
 // When the operation is over the rank takes the remaining results and gives its window back.
-inline void Actors::look(uint32_t seat) {
-  Rank& rank = state_.ranks[seat];
+inline void Actors::look(uint32_t local_rank) {
+  Rank& rank = state_.ranks[local_rank];
   const Phase phase = unpack(shared_.word).phase;
   rank.any = false;
   if (!is_over(phase)) return go(rank, RankAt::step);
   require(phase == Phase::failed || rank.fed == setup_.blocks, "it ended before all was filled");
   if (phase == Phase::done || injects(Fault::takes_what_failed))
-    while (rank.taken < setup_.blocks) take(seat);
-  shared_.given_back[seat] = true;
+    while (rank.taken < setup_.blocks) take(local_rank);
+  shared_.given_back[local_rank] = true;
   go(rank, RankAt::finished);
 }
 
-inline void Actors::feed(uint32_t seat) {
-  Rank& rank = state_.ranks[seat];
+inline void Actors::feed(uint32_t local_rank) {
+  Rank& rank = state_.ranks[local_rank];
   const bool eager = injects(Fault::fills_before_it_takes);
   const uint32_t room = eager ? unpack_count(shared_.passed).blocks : rank.taken;
   if (rank.fed == setup_.blocks || rank.fed == room + setup_.window) return go(rank, RankAt::take);
   rank.any = true;
-  fill(seat);
+  fill(local_rank);
 }
 
-inline void Actors::fill(uint32_t seat) {
-  Rank& rank = state_.ranks[seat];
-  uint8_t& at = place(seat, rank.fed);
+inline void Actors::fill(uint32_t local_rank) {
+  Rank& rank = state_.ranks[local_rank];
+  uint8_t& at = place(local_rank, rank.fed);
   require(at == 0, "a place is filled that is in use");
   at = ++rank.fed;
   const bool blind = injects(Fault::reads_the_word_too_early);
   const bool tells = !blind && !injects(Fault::fills_without_calling);
   rank.at = RankAt::fill;
-  rank.running.begin<FillWindow<Memory>>(kGeneration, seat, uint32_t{rank.fed}, tells);
+  rank.running.begin<FillWindow<Memory>>(kGeneration, local_rank, uint32_t{rank.fed}, tells);
   if (blind) shared_.rung |= unpack(shared_.word).phase == Phase::called;
 }
 
-inline void Actors::take_some(uint32_t seat) {
-  Rank& rank = state_.ranks[seat];
+inline void Actors::take_some(uint32_t local_rank) {
+  Rank& rank = state_.ranks[local_rank];
   if (rank.taken < rank.fed && rank.taken < unpack_count(shared_.passed).blocks) {
     rank.any = true;
-    return take(seat);
+    return take(local_rank);
   }
   if (rank.any) return go(rank, RankAt::look);
   rank.at = RankAt::prepare_sleep;
   rank.running.begin<PrepareSleep<Memory>>(kGeneration, uint32_t{rank.taken});
 }
 
-inline void Actors::take(uint32_t seat) {
-  Rank& rank = state_.ranks[seat];
-  uint8_t& at = place(seat, rank.taken);
+inline void Actors::take(uint32_t local_rank) {
+  Rank& rank = state_.ranks[local_rank];
+  uint8_t& at = place(local_rank, rank.taken);
   require(at == (static_cast<uint8_t>(rank.taken + 1) | kResult), "no result lies there");
   at = 0;
   ++rank.taken;
@@ -317,8 +319,8 @@ inline bool Actors::step_worker() {
 // A link starts to read the block that all windows hold.
 inline void Actors::use() {
   const uint32_t asked = injects(Fault::passes_for_the_first_rank) ? 1 : setup_.ranks;
-  for (uint32_t seat = 0; seat < asked; ++seat)
-    if (shared_.ready[seat] == worker_.done) return go(WorkerAt::idle);
+  for (uint32_t local_rank = 0; local_rank < asked; ++local_rank)
+    if (shared_.ready[local_rank] == worker_.done) return go(WorkerAt::idle);
   worker_.reads = true;
   go(WorkerAt::lent);
 }
@@ -327,16 +329,17 @@ inline void Actors::use() {
 inline void Actors::sent() {
   read_windows();
   if (worker_.failed) return end(Phase::failed);
-  for (uint32_t seat = 0; seat < setup_.ranks; ++seat) place(seat, worker_.done) |= kResult;
+  for (uint32_t local_rank = 0; local_rank < setup_.ranks; ++local_rank)
+    place(local_rank, worker_.done) |= kResult;
   worker_.at = WorkerAt::pass;
   worker_.running.begin<ReleaseWindow<Memory>>(kGeneration, uint32_t{++worker_.done});
 }
 
 inline void Actors::read_windows() {
   worker_.reads = false;
-  for (uint32_t seat = 0; seat < setup_.ranks; ++seat) {
-    require(!shared_.given_back[seat], "a link reads a window that was given back");
-    require(place(seat, worker_.done) == worker_.done + 1, "a link finds another block");
+  for (uint32_t local_rank = 0; local_rank < setup_.ranks; ++local_rank) {
+    require(!shared_.given_back[local_rank], "a link reads a window that was given back");
+    require(place(local_rank, worker_.done) == worker_.done + 1, "a link finds another block");
   }
 }
 

@@ -45,9 +45,9 @@ class Explorer {
     bool any = advance(state, [](Actors& actors) { return actors.step_worker(); });
     any |= advance(state, [](Actors& actors) { return actors.arrive(); });
     bool over = true;
-    for (uint32_t seat = 0; seat < setup_.ranks; ++seat) {
-      any |= advance(state, [seat](Actors& actors) { return actors.step_rank(seat); });
-      over &= state.ranks[seat].at == RankAt::finished;
+    for (uint32_t local_rank = 0; local_rank < setup_.ranks; ++local_rank) {
+      any |= advance(state, [local_rank](Actors& actors) { return actors.step_rank(local_rank); });
+      over &= state.ranks[local_rank].at == RankAt::finished;
     }
     if (setup_.fails) advance(state, [](Actors& actors) { return actors.fail(); });
     if (!any && !over && wrong_.empty()) wrong_ = "nobody goes on";

@@ -16,17 +16,17 @@ inline void Actors::step(Rank& rank) {
     case RankAt::end:
       return ends<EndOp<Memory>>(rank, rank.next) ? go(rank, RankAt::let_go) : void();
     case RankAt::early_let_go:
-      memory(seat(rank), rank.waits).store_holding(seat(rank), 0);
+      memory(local_rank(rank), rank.waits).store_holding(local_rank(rank), 0);
       return finish(rank);
     case RankAt::let_go:
-      memory(seat(rank), rank.next).store_holding(seat(rank), 0);
+      memory(local_rank(rank), rank.next).store_holding(local_rank(rank), 0);
       return arrived(rank, false);
     case RankAt::wait:
       return wait(rank);
     case RankAt::claim:
       return ends<ClaimBlock<Memory>>(rank, rank.waits) ? claim(rank) : void();
     case RankAt::late_hold:
-      memory(seat(rank), rank.waits).store_holding(seat(rank), rank.block + 1U);
+      memory(local_rank(rank), rank.waits).store_holding(local_rank(rank), rank.block + 1U);
       return go(rank, RankAt::fold);
     case RankAt::finish:
       return ends<FinishBlock<Memory>>(rank, rank.waits) ? go(rank, RankAt::wait) : void();
@@ -53,7 +53,7 @@ inline void Actors::choose(Rank& rank) {
   const bool arrives = rank.next < setup_.ops && has_room && !rank.barred;
   if (!arrives || (rank.refused && waits)) return go(rank, RankAt::wait);
   begin<Arrive<Memory>>(rank, RankAt::arrive,
-                        Participant{rank.next, kSlots, seat(rank), setup_.ranks});
+                        Participant{rank.next, kSlots, local_rank(rank), setup_.ranks});
 }
 
 // Calls that found no slot fail on all ranks.
@@ -78,12 +78,12 @@ inline void Actors::arrived(Rank& rank, bool alone) {
   rank.blocks = alone ? static_cast<uint8_t>(setup_.blocks) : 0;
   if (alone) return go(rank, RankAt::fold);
   ++rank.next;
-  if (setup_.fault == Fault::settles_at_arrival) shared_.settled[seat(rank)] = rank.next;
+  if (setup_.fault == Fault::settles_at_arrival) shared_.settled[local_rank(rank)] = rank.next;
   choose(rank);
 }
 
 inline void Actors::fold(Rank& rank) {
-  memory(seat(rank), rank.solo ? rank.next : rank.waits).check_fold(rank.block, !rank.half);
+  memory(local_rank(rank), rank.solo ? rank.next : rank.waits).check_fold(rank.block, !rank.half);
   rank.half = !rank.half;
   if (rank.half) return;
   const bool lets_go = setup_.fault == Fault::lets_go_before_counting;
@@ -93,7 +93,7 @@ inline void Actors::fold(Rank& rank) {
 }
 
 inline void Actors::finish(Rank& rank) {
-  begin<FinishBlock<Memory>>(rank, RankAt::finish, generation_of(rank.waits), seat(rank),
+  begin<FinishBlock<Memory>>(rank, RankAt::finish, generation_of(rank.waits), local_rank(rank),
                              uint32_t{rank.blocks});
 }
 
@@ -110,16 +110,17 @@ inline void Actors::claim(Rank& rank) {
 
 inline void Actors::wait(Rank& rank) {
   rank.block = rank.blocks = 0;
-  const SlotWord word = unpack(memory(seat(rank), rank.waits).load_word());
+  const SlotWord word = unpack(memory(local_rank(rank), rank.waits).load_word());
   context_.require(word.generation == generation_of(rank.waits),
                    "a slot is used again while a rank waits");
   if (word.phase == Phase::folding)
-    return begin<ClaimBlock<Memory>>(rank, RankAt::claim, generation_of(rank.waits), seat(rank));
+    return begin<ClaimBlock<Memory>>(rank, RankAt::claim, generation_of(rank.waits),
+                                     local_rank(rank));
   if (!is_over(word.phase)) return;
   note(rank, word.phase);
   const bool reads = word.phase == Phase::failed;
   if (setup_.fault == Fault::settles_before_the_failure && reads) {
-    shared_.settled[seat(rank)] = static_cast<uint8_t>(rank.waits + 1);
+    shared_.settled[local_rank(rank)] = static_cast<uint8_t>(rank.waits + 1);
     return go(rank, RankAt::read_failure);
   }
   go(rank, reads ? RankAt::read_failure : RankAt::settle);
@@ -139,7 +140,7 @@ inline void Actors::read_failure(Rank& rank) {
 
 inline void Actors::settle(Rank& rank) {
   ++context_.touches;
-  shared_.settled[seat(rank)] = ++rank.waits;
+  shared_.settled[local_rank(rank)] = ++rank.waits;
   rank.refused = false;
   choose(rank);
 }

@@ -408,7 +408,7 @@ def recorders():
         "trace_recorder",
         whole=struct.pack("<H", 4096),
         none=struct.pack("<H", 0),
-        seats=struct.pack("<HIQ", 9, words["seats"], 240 << 32 | 1),
+        local_ranks=struct.pack("<HIQ", 9, words["local_ranks"], 240 << 32 | 1),
         world=struct.pack("<HIQ", 9, words["world_size"], 1 << 20),
         group=struct.pack("<HIQ", 9, words["group"], 0),
         rank=struct.pack("<HIQ", 9, words["rank"], 1),
@@ -422,7 +422,7 @@ def recorder_words():
     """Where proto/recorder.h has what, in words of 8 bytes."""
     rank = (4096 + 4096 * 64) // 8
     ring = rank + (64 + 9 * 4 * 128 + 192) // 8
-    words = {"seats": 1, "world_size": 2, "group": 512}
+    words = {"local_ranks": 1, "world_size": 2, "group": 512}
     return words | {"rank": rank, "next": ring, "record": ring + 8}
 
 

@@ -9,21 +9,21 @@
 namespace tutti {
 namespace {
 
-constexpr uint32_t kSeats = 2;
-constexpr uint64_t kWords = recorder_bytes(kSeats) / sizeof(uint64_t);
+constexpr uint32_t kLocalRanks = 2;
+constexpr uint64_t kWords = recorder_bytes(kLocalRanks) / sizeof(uint64_t);
 
 // One with two ranks, a few records and one group.
 std::vector<uint64_t> sound_recorder() {
   std::vector<uint64_t> words(kWords + 8);  // Room to align it.
   auto* base = reinterpret_cast<std::byte*>(words.data());
   base += (64 - reinterpret_cast<uintptr_t>(base) % 64) % 64;
-  const trace::RecorderView view(base, kSeats);
-  view.header() = {kRecorderMagic, kProtocolVersion, 1, kSeats, kSeats, 100, 1'000'000};
-  view.group(0).seats[0] = 3;
-  view.group(0).size = kSeats;
-  for (uint32_t seat = 0; seat < kSeats; ++seat) {
-    view.rank(seat).rank = seat;
-    RecordRing& ring = view.rank(seat).ring;
+  const trace::RecorderView view(base, kLocalRanks);
+  view.header() = {kRecorderMagic, kProtocolVersion, 1, kLocalRanks, kLocalRanks, 100, 1'000'000};
+  view.group(0).local_ranks[0] = 3;
+  view.group(0).size = kLocalRanks;
+  for (uint32_t local_rank = 0; local_rank < kLocalRanks; ++local_rank) {
+    view.rank(local_rank).rank = local_rank;
+    RecordRing& ring = view.rank(local_rank).ring;
     for (uint64_t n = 0; n < 4; ++n)
       trace::record_end(ring, trace::record_begin(ring, {n, 1, 4, 200 + n, 0, 0}), 5, Code::ok);
   }
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   const Result<trace::Trace> trace = trace::read_trace(read, last);
   if (!trace.ok()) return 0;
-  if (trace->ranks.size() > kSeats || trace->groups.size() > kAreasMax) __builtin_trap();
+  if (trace->ranks.size() > kLocalRanks || trace->groups.size() > kAreasMax) __builtin_trap();
   for (const trace::Operation& operation : trace->among_hosts) check(operation);
   for (const trace::Rank& rank : trace->ranks) {
     if (rank.rank >= trace->world_size || rank.operations.size() > last) __builtin_trap();

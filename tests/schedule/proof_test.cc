@@ -128,7 +128,7 @@ TEST(LocalFolds, ByHand) {
   EXPECT_EQ(terms_of(tree(2), 7), (Terms{{2, 5, 6}, {1, 3, 4}, {0, ~1, ~0}}));
   for (const Strategy& strategy : kEveryStrategy) EXPECT_EQ(terms_of(strategy, 1), Terms{{0}});
   for (const Strategy& strategy : kEveryStrategy) {
-    const int most = static_cast<int>(kSeatsMax);
+    const int most = static_cast<int>(kLocalRanksMax);
     EXPECT_EQ(expression_of(local_folds(strategy, most)), expression_of_a_reduce(strategy, most));
   }
 }

@@ -15,7 +15,7 @@ TEST_F(BoardTest, EveryTrainerGetsTheBoardAndAllSegments) {
     EXPECT_EQ(trainer(rank).descriptors(), 4u + 3u);
     EXPECT_EQ(trainer(rank).board().magic, kBoardMagic);
     EXPECT_EQ(trainer(rank).board().version, kProtocolVersion);
-    EXPECT_EQ(trainer(rank).board().seats, 3u);
+    EXPECT_EQ(trainer(rank).board().local_ranks, 3u);
   }
   EXPECT_TRUE(ranks_decide());
   // It is one and the same memory.
@@ -485,20 +485,20 @@ TEST_F(ManyRanksTest, AHundredRanksFoldOnOneHost) {
   EXPECT_EQ(failure(1).culprit_rank, 77);
 }
 
-TEST(BoardShare, MoreRanksThanABoardSeatsAreRefusedByName) {
+TEST(BoardShare, MoreRanksThanABoardHoldsAreRefusedByName) {
   Loop loop;
   Served served(loop, socket_pair());
-  HostRanks here{"h", {}, kSeatsMax + 1};
-  for (uint32_t rank = 0; rank < kSeatsMax + 1; ++rank) here.ranks.push_back({rank, getpid()});
+  HostRanks here{"h", {}, kLocalRanksMax + 1};
+  for (uint32_t rank = 0; rank < kLocalRanksMax + 1; ++rank) here.ranks.push_back({rank, getpid()});
   const BoardSizes sizes{kTestSegmentBytes};
   const Status refused = HostBoard::make(loop, here, sizes, 1, served.events).status();
   EXPECT_EQ(refused.code(), Code::resource_exhausted);
   EXPECT_THAT(refused.message(), HasSubstr("at most 240 ranks on one host, not 241"));
   here.ranks.pop_back();
-  here.world_size = kSeatsMax;
+  here.world_size = kLocalRanksMax;
   const auto made = HostBoard::make(loop, here, sizes, 1, served.events);
   ASSERT_TRUE(made.ok()) << made.status().to_string();
-  const std::vector<std::string> hosts(kSeatsMax, "h");
+  const std::vector<std::string> hosts(kLocalRanksMax, "h");
   EXPECT_TRUE(served.at_worker->welcome(*made, 0, 1, hosts).ok());
   served.trainer.join();
   EXPECT_EQ(served.trainer.descriptors(), kWelcomeDescriptors);

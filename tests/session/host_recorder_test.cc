@@ -14,10 +14,10 @@ namespace tutti {
 namespace {
 
 struct Writable {
-  explicit Writable(const HostRecorder& recorder, uint32_t seats)
-      : bytes(recorder_bytes(seats)),
+  explicit Writable(const HostRecorder& recorder, uint32_t local_ranks)
+      : bytes(recorder_bytes(local_ranks)),
         base(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, recorder.descriptor(), 0)),
-        view(static_cast<std::byte*>(base), seats) {}
+        view(static_cast<std::byte*>(base), local_ranks) {}
   ~Writable() { munmap(base, bytes); }
   const uint64_t bytes;
   void* const base;
@@ -63,11 +63,11 @@ TEST(HostRecorder, ReadersTakeNoRecordThatIsMixedOfTwo) {
   (*recorder)->add_group(0, 0, 2, std::vector<uint32_t>{0, 1});
   std::atomic<bool> stop = false;
   std::vector<std::thread> writers;
-  for (uint32_t seat = 0; seat < 2; ++seat)
+  for (uint32_t local_rank = 0; local_rank < 2; ++local_rank)
     for (int thread = 0; thread < 2; ++thread)
-      writers.emplace_back([&, seat] {
+      writers.emplace_back([&, local_rank] {
         const Writable own(**recorder, 2);
-        RecordRing& ring = own.view.rank(seat).ring;
+        RecordRing& ring = own.view.rank(local_rank).ring;
         for (uint64_t n = 0; !stop; ++n) {
           const uint64_t index = trace::record_begin(ring, {n, n, n, n, 0, 0});
           trace::record_end(ring, index, n, Code::ok);
@@ -97,7 +97,7 @@ TEST(HostRecorder, WhatIsNoMemoryOfARecorderIsRefused) {
   const Fd write_end(ends[1]);
   const Fd program(open("/proc/self/exe", O_RDONLY));
   const Fd large(memfd_create("large", 0));
-  ASSERT_EQ(ftruncate(large.get(), static_cast<off_t>(recorder_bytes(kSeatsMax) + 1)), 0);
+  ASSERT_EQ(ftruncate(large.get(), static_cast<off_t>(recorder_bytes(kLocalRanksMax) + 1)), 0);
   for (const Fd* other : {&read_end, &program, &large})
     EXPECT_EQ(trace::check_recorder(other->get()).code(), Code::failed_precondition);
   const Fd empty(memfd_create("empty", 0));

@@ -158,8 +158,8 @@ TEST(SessionBreach, MailThatIsGarbageIsAnsweredOrIgnored) {
     subgroup.group = subgroup.area = static_cast<uint32_t>(random());
     const auto state = static_cast<uint32_t>(random() % 2 == 0 ? 1 : random());
     subgroup.state = state;
-    served.trainer.view().subgroup_request(1 + random() % (kSeatsMax - 1)).state =
-        1;  // No such seat.
+    served.trainer.view().subgroup_request(1 + random() % (kLocalRanksMax - 1)).state =
+        1;  // No such local rank.
     served.trainer.ring();
     loop.run_once(Clock::now());
     for (const auto& ranks : std::exchange(served.events.subgroups, {}))

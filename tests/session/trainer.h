@@ -97,7 +97,7 @@ class FakeTrainer {
   FakeTrainer& operator=(const FakeTrainer&) = delete;
   ~FakeTrainer() {
     if (base_ != nullptr) munmap(base_, bytes_);
-    if (board_ != nullptr) munmap(board_, board_bytes(seats_));
+    if (board_ != nullptr) munmap(board_, board_bytes(local_ranks_));
   }
 
   // Takes the welcome and maps the segment and the board.
@@ -114,7 +114,7 @@ class FakeTrainer {
     EXPECT_NE(base, MAP_FAILED);
     base_ = static_cast<std::byte*>(base);
     descriptors_ = (*packet)->descriptors.size();
-    seats_ = static_cast<uint32_t>(descriptors_ - 4);
+    local_ranks_ = static_cast<uint32_t>(descriptors_ - 4);
     map_board(std::move((*packet)->descriptors[2]));
     return parse_welcome((*packet)->bytes);
   }
@@ -127,7 +127,7 @@ class FakeTrainer {
   int board_memory() const { return board_memory_.get(); }
   // Descriptors that came with the welcome.
   size_t descriptors() const { return descriptors_; }
-  board::View view() const { return {board_, seats_}; }
+  board::View view() const { return {board_, local_ranks_}; }
   BoardHeader& board() const { return view().header(); }
   board::Area area(uint32_t index = 0) const { return view().area(index); }
   board::SlotWord word(uint64_t number, uint32_t area_index = 0) const {
@@ -150,10 +150,10 @@ class FakeTrainer {
   int socket() const { return socket_.get(); }
 
   void ring() { eventfd_write(doorbell_.get(), 1); }
-  // Writes the request and stamps it, as the rank of that seat.
-  BoardEntry& write(uint64_t number, const Request& request, uint32_t seat = 0,
+  // Writes the request and stamps it, as the rank with that local rank.
+  BoardEntry& write(uint64_t number, const Request& request, uint32_t local_rank = 0,
                     uint32_t area_index = 0) {
-    BoardEntry& entry = area(area_index).entry(number, seat);
+    BoardEntry& entry = area(area_index).entry(number, local_rank);
     entry.request = request;
     entry.started_ns = 0;
     entry.ready = entry.holding = 0;
@@ -176,9 +176,9 @@ class FakeTrainer {
     call(number);
   }
   // The list lies where the arena begins.
-  void ask_subgroup(std::span<const uint32_t> ranks, uint32_t seat = 0) {
+  void ask_subgroup(std::span<const uint32_t> ranks, uint32_t local_rank = 0) {
     if (!ranks.empty()) std::memcpy(at(kArenaOffset), ranks.data(), ranks.size_bytes());
-    BoardSubgroupRequest& subgroup = view().subgroup_request(seat);
+    BoardSubgroupRequest& subgroup = view().subgroup_request(local_rank);
     subgroup.ranks = static_cast<uint32_t>(ranks.size());
     subgroup.list_offset = kArenaOffset;
     subgroup.state = static_cast<uint32_t>(SubgroupRequestState::asked);
@@ -210,7 +210,7 @@ class FakeTrainer {
   }
 
   void map_board(Fd memory) {
-    void* base = mmap(nullptr, board_bytes(seats_), PROT_READ | PROT_WRITE,
+    void* base = mmap(nullptr, board_bytes(local_ranks_), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_NORESERVE, memory.get(), 0);
     EXPECT_NE(base, MAP_FAILED);
     board_ = static_cast<std::byte*>(base);
@@ -224,7 +224,7 @@ class FakeTrainer {
   size_t descriptors_ = 0;
   std::byte* base_ = nullptr;
   std::byte* board_ = nullptr;
-  uint32_t seats_ = 0;
+  uint32_t local_ranks_ = 0;
   uint64_t bytes_ = 0;
 };
 

@@ -21,9 +21,9 @@ struct Recorder {
     add_group(0, 0, 9, 0b11);
     add_group(1, 77, 2, 0b10);
   }
-  void add_group(uint32_t area, uint32_t number, uint32_t size, uint64_t seats) {
+  void add_group(uint32_t area, uint32_t number, uint32_t size, uint64_t local_ranks) {
     view.group(area).number = number;
-    view.group(area).seats[0] = seats;
+    view.group(area).local_ranks[0] = local_ranks;
     view.group(area).size = size;
   }
   // Rank 4's call `number`, of area 0 unless there is another; returns its index.
@@ -164,20 +164,20 @@ TEST(Trace, WhatIsNoRecorderIsRefused) {
   };
   EXPECT_TRUE(refused([](RecorderHeader& header) { header.magic = 1; }));
   EXPECT_TRUE(refused([](RecorderHeader& header) { header.version += 1; }));
-  EXPECT_TRUE(refused([](RecorderHeader& header) { header.seats = 0; }));
-  EXPECT_TRUE(refused([](RecorderHeader& header) { header.seats = kSeatsMax + 1; }));
+  EXPECT_TRUE(refused([](RecorderHeader& header) { header.local_ranks = 0; }));
+  EXPECT_TRUE(refused([](RecorderHeader& header) { header.local_ranks = kLocalRanksMax + 1; }));
   EXPECT_TRUE(refused([](RecorderHeader& header) { header.world_size = 0; }));
   EXPECT_TRUE(refused([](RecorderHeader& header) { header.world_size = 1 << 16; }));
   EXPECT_FALSE(refused([](RecorderHeader&) {}));
 }
 
-TEST(Trace, SeatsThatTheMemoryDoesNotHaveAreLeftOut) {
+TEST(Trace, RanksThatTheMemoryDoesNotHaveAreLeftOut) {
   Recorder recorder;
   recorder.begin(0);
-  recorder.view.header().seats = kSeatsMax;
+  recorder.view.header().local_ranks = kLocalRanksMax;
   const Result<trace::Trace> read = recorder.read();
   ASSERT_TRUE(read.ok());
-  // The ring of the operations among hosts is taken for one more seat.
+  // The ring of the operations among hosts is taken for one more local rank.
   ASSERT_LE(read->ranks.size(), 3u);
   EXPECT_EQ(read->ranks[0].operations.size(), 1u);
   EXPECT_TRUE(read->among_hosts.empty());

@@ -20,7 +20,9 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kGib = uint64_t{1} << 30;
 
-uint64_t shared_bytes(uint32_t seats) { return board_bytes(seats) + recorder_bytes(seats); }
+uint64_t shared_bytes(uint32_t local_ranks) {
+  return board_bytes(local_ranks) + recorder_bytes(local_ranks);
+}
 
 TEST(SegmentFit, WithoutLimitsItIsTheSetting) {
   const std::vector<SegmentRoom> rooms(3);

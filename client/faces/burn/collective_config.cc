@@ -55,10 +55,10 @@ Status validate_counts(const CollectiveConfig& config) {
     return error_of(CollectiveError::invalid_config,
                     "num_nodes, global_address, node_address and data_service_port must be given "
                     "all or none");
-  if (config.num_devices < 1 || config.num_devices > kSeatsMax)
+  if (config.num_devices < 1 || config.num_devices > kLocalRanksMax)
     return error_of(CollectiveError::invalid_config,
                     "num_devices=" + std::to_string(config.num_devices) + " must be 1 to " +
-                        std::to_string(kSeatsMax));
+                        std::to_string(kLocalRanksMax));
   if (config.num_nodes == 0U)
     return error_of(CollectiveError::invalid_config, "num_nodes=0 must be at least 1");
   return {};
