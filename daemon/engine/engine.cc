@@ -58,7 +58,7 @@ struct Run {
   }
 };
 
-OpId key_of(const FrameHeader& header) { return {header.epoch, header.group, header.op_seq}; }
+OpId id_of(const FrameHeader& header) { return {header.epoch, header.group, header.op_seq}; }
 
 class SliceEngine final : public Engine {
  public:
@@ -71,15 +71,15 @@ class SliceEngine final : public Engine {
   ~SliceEngine() override;
 
   void start(Operation operation) override;
-  void resume(const OpId& key) override;
+  void resume(const OpId& id) override;
   Status on_frame(Frame frame) override;
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override;
   void retry_sends() override { post_advance(); }
   Status reserve(GpuSet& gpus, const NcclLink& link) override;
-  void cancel(const OpId& key, const Status& cause) override;
+  void cancel(const OpId& id, const Status& cause) override;
   bool settle() override;
   void abort(uint32_t epoch, const Status& cause) override;
-  Blocker blocker(const OpId& key) const override;
+  Blocker blocker(const OpId& id) const override;
 
  private:
   using Group = std::pair<uint32_t, uint32_t>;  // Epoch, group.
@@ -101,14 +101,14 @@ class SliceEngine final : public Engine {
   void release_front(Run& run);
   void end(const std::shared_ptr<Run>& run, Status status);
   void finish(const std::shared_ptr<Run>& run);
-  bool has_ended(const OpId& key) const;
+  bool has_ended(const OpId& id) const;
   static void cancel_unsettled(Run& run, const Status& cause);
   Blocker input_of(const Run& run, const char* otherwise) const;
-  int find_culprit(const OpId& key, const std::vector<int>& late) const;
-  Status keep_early(const OpId& key, const FrameTag& tag, Frame frame);
-  Mailbox take_early(const OpId& key);
+  int find_culprit(const OpId& id, const std::vector<int>& late) const;
+  Status keep_early(const OpId& id, const FrameTag& tag, Frame frame);
+  Mailbox take_early(const OpId& id);
   void accept_early(const std::shared_ptr<Run>& run);
-  std::shared_ptr<Run> find(const OpId& key) const;
+  std::shared_ptr<Run> find(const OpId& id) const;
 
   const EngineLimits limits_;
   const Post post_;
@@ -141,11 +141,11 @@ std::unique_ptr<Stream> SliceEngine::stream_of(Device& device) {
 }
 
 void SliceEngine::start(Operation operation) {
-  const OpId key = operation.key;
-  require(!has_ended(key), "an operation that was cancelled does not start");
+  const OpId id = operation.id;
+  require(!has_ended(id), "an operation that was cancelled does not start");
   const auto run = std::make_shared<Run>(std::move(operation));
   if (run->tensor == nullptr) run->tensor = make_tensor(*run);
-  require(runs_.emplace(key, run).second, "an operation starts once");
+  require(runs_.emplace(id, run).second, "an operation starts once");
   accept_early(run);
   advance_all();
 }
@@ -154,9 +154,9 @@ std::shared_ptr<HostTensor> SliceEngine::make_tensor(const Run& run) {
   if (run.operation.gpus == nullptr)
     return std::make_shared<RankTensors>(parts_.device, parts_.stream, scratch_, run.operation,
                                          run.geometry);
-  const auto wake = [this, post = post_, alive = alive_, key = run.operation.key] {
-    post([this, alive, key] {
-      if (*alive) resume(key);
+  const auto wake = [this, post = post_, alive = alive_, id = run.operation.id] {
+    post([this, alive, id] {
+      if (*alive) resume(id);
     });
   };
   GpuSet& gpus = *(gpus_ = run.operation.gpus);
@@ -186,9 +186,9 @@ Status SliceEngine::reserve(GpuSet& gpus, const NcclLink& link) {
   return status;
 }
 
-void SliceEngine::resume(const OpId& key) {
-  if (find(key) != nullptr) return advance_all();
-  const auto unsettled = unsettled_.find(key);
+void SliceEngine::resume(const OpId& id) {
+  if (find(id) != nullptr) return advance_all();
+  const auto unsettled = unsettled_.find(id);
   if (unsettled == unsettled_.end() || !unsettled->second->tensor->settled()) return;
   const std::shared_ptr<Run> run = unsettled->second;
   unsettled_.erase(unsettled);
@@ -198,7 +198,7 @@ void SliceEngine::resume(const OpId& key) {
 // Reports each host whose early frames disagree once.
 void SliceEngine::accept_early(const std::shared_ptr<Run>& run) {
   std::set<int> others;
-  for (auto& [tag, frame] : take_early(run->operation.key))
+  for (auto& [tag, frame] : take_early(run->operation.id))
     if (frame.header.agreement == run->operation.agreement)
       run->mailbox.emplace(tag, std::move(frame));
     else
@@ -209,10 +209,10 @@ void SliceEngine::accept_early(const std::shared_ptr<Run>& run) {
 
 Status SliceEngine::on_frame(Frame frame) {
   const FrameHeader header = frame.header;
-  const OpId key = key_of(header);
+  const OpId id = id_of(header);
   const FrameTag tag = tag_of(header);
-  const std::shared_ptr<Run> run = find(key);
-  if (run == nullptr) return has_ended(key) ? Status() : keep_early(key, tag, std::move(frame));
+  const std::shared_ptr<Run> run = find(id);
+  if (run == nullptr) return has_ended(id) ? Status() : keep_early(id, tag, std::move(frame));
   if (header.agreement != run->operation.agreement) {
     if (run->operation.mismatch) run->operation.mismatch(header.from);
     return {};
@@ -223,39 +223,39 @@ Status SliceEngine::on_frame(Frame frame) {
 }
 
 std::shared_ptr<RecvBuffer> SliceEngine::recv_buffer_for(const FrameHeader& header) {
-  const std::shared_ptr<Run> run = find(key_of(header));
+  const std::shared_ptr<Run> run = find(id_of(header));
   if (run == nullptr || header.agreement != run->operation.agreement) return nullptr;
   for (const std::unique_ptr<SliceRun>& slice : run->in_flight)
     if (slice->slice() == header.slice) return slice->recv_buffer_for(header);
   return nullptr;
 }
 
-Status SliceEngine::keep_early(const OpId& key, const FrameTag& tag, Frame frame) {
+Status SliceEngine::keep_early(const OpId& id, const FrameTag& tag, Frame frame) {
   const size_t bytes = frame.payload.bytes() + sizeof(FrameHeader);
   if (early_bytes_ + bytes > limits_.kept_early_bytes_max)
     return resource_exhausted("too many frames for operations that have not started");
-  EarlyFrames& early = early_[key];
+  EarlyFrames& early = early_[id];
   if (!early.frames.emplace(tag, std::move(frame)).second) return data_loss("a frame came twice");
   early.bytes += bytes;
   early_bytes_ += bytes;
   return {};
 }
 
-Mailbox SliceEngine::take_early(const OpId& key) {
-  auto early = early_.extract(key);
+Mailbox SliceEngine::take_early(const OpId& id) {
+  auto early = early_.extract(id);
   if (early.empty()) return {};
   early_bytes_ -= early.mapped().bytes;
   return std::move(early.mapped().frames);
 }
 
-std::shared_ptr<Run> SliceEngine::find(const OpId& key) const {
-  const auto found = runs_.find(key);
+std::shared_ptr<Run> SliceEngine::find(const OpId& id) const {
+  const auto found = runs_.find(id);
   return found == runs_.end() ? nullptr : found->second;
 }
 
-bool SliceEngine::has_ended(const OpId& key) const {
-  const auto past = ended_.find({key.epoch, key.group});
-  return past != ended_.end() && past->second.contains(key.number);
+bool SliceEngine::has_ended(const OpId& id) const {
+  const auto past = ended_.find({id.epoch, id.group});
+  return past != ended_.end() && past->second.contains(id.number);
 }
 
 void SliceEngine::post_advance() {
@@ -337,7 +337,7 @@ std::function<void()> SliceEngine::make_release(const std::shared_ptr<Run>& run,
       --at->unreleased;
       if (!*alive) return;
       if (!run->ended) return advance_all();
-      if (!run->has_unreleased() && !unsettled_.contains(run->operation.key)) finish(run);
+      if (!run->has_unreleased() && !unsettled_.contains(run->operation.id)) finish(run);
     });
   };
 }
@@ -362,16 +362,16 @@ void SliceEngine::release_front(Run& run) {
 
 // Stops the operation; its later frames are dropped. done() follows when no memory is borrowed.
 void SliceEngine::end(const std::shared_ptr<Run>& run, Status status) {
-  const OpId key = run->operation.key;
+  const OpId id = run->operation.id;
   run->ended = true;
   run->end = std::move(status);
   run->mailbox.clear();
   for (const std::unique_ptr<SliceRun>& slice : run->in_flight) slice->withdraw_recv_buffer();
-  runs_.erase(key);
-  ended_[{key.epoch, key.group}].add(key.number);
+  runs_.erase(id);
+  ended_[{id.epoch, id.group}].add(id.number);
   if (!run->end.ok()) run->tensor->cancel();
-  if (!run->tensor->settled()) unsettled_[key] = run;
-  if (!run->has_unreleased() && !unsettled_.contains(key)) finish(run);  // Else later.
+  if (!run->tensor->settled()) unsettled_[id] = run;
+  if (!run->has_unreleased() && !unsettled_.contains(id)) finish(run);  // Else later.
 }
 
 void SliceEngine::finish(const std::shared_ptr<Run>& run) {
@@ -383,15 +383,15 @@ void SliceEngine::finish(const std::shared_ptr<Run>& run) {
   if (!runs_.empty()) post_advance();
 }
 
-void SliceEngine::cancel(const OpId& key, const Status& cause) {
-  take_early(key);
-  ended_[{key.epoch, key.group}].add(key.number);
-  if (const std::shared_ptr<Run> run = find(key)) end(run, cause);
+void SliceEngine::cancel(const OpId& id, const Status& cause) {
+  take_early(id);
+  ended_[{id.epoch, id.group}].add(id.number);
+  if (const std::shared_ptr<Run> run = find(id)) end(run, cause);
 }
 
 bool SliceEngine::settle() {
   const auto unsettled = unsettled_;  // A copy: done() may start or end others.
-  for (const auto& [key, run] : unsettled) resume(key);
+  for (const auto& [id, run] : unsettled) resume(id);
   return !unsettled_.empty();
 }
 
@@ -402,22 +402,22 @@ void SliceEngine::abort(uint32_t epoch, const Status& cause) {
     return true;
   });
   const auto snapshot = runs_;
-  for (const auto& [key, run] : snapshot)
-    if (key.epoch == epoch && !run->ended) end(run, cause);
+  for (const auto& [id, run] : snapshot)
+    if (id.epoch == epoch && !run->ended) end(run, cause);
   const auto unsettled = unsettled_;
-  for (const auto& [key, run] : unsettled) {
-    if (key.epoch != epoch) continue;
+  for (const auto& [id, run] : unsettled) {
+    if (id.epoch != epoch) continue;
     cancel_unsettled(*run, cause);
-    resume(key);
+    resume(id);
   }
   std::erase_if(ended_, [&](const auto& entry) { return entry.first.first == epoch; });
 }
 
 // The late rank that the group's first operation with one of them waits for; else the first of
 // them. The streams of the others may wait for that operation.
-int SliceEngine::find_culprit(const OpId& key, const std::vector<int>& late) const {
-  const auto first = runs_.lower_bound({key.epoch, key.group, 0});
-  for (auto earlier = first; earlier != runs_.end() && earlier->first < key; ++earlier)
+int SliceEngine::find_culprit(const OpId& id, const std::vector<int>& late) const {
+  const auto first = runs_.lower_bound({id.epoch, id.group, 0});
+  for (auto earlier = first; earlier != runs_.end() && earlier->first < id; ++earlier)
     for (const int rank : earlier->second->tensor->blocking_ranks())
       if (std::ranges::find(late, rank) != late.end()) return rank;
   return late.front();
@@ -427,7 +427,7 @@ int SliceEngine::find_culprit(const OpId& key, const std::vector<int>& late) con
 Engine::Blocker SliceEngine::input_of(const Run& run, const char* otherwise) const {
   const std::vector<int> late = run.tensor->blocking_ranks();
   if (late.empty()) return {otherwise, -1};
-  const int rank = find_culprit(run.operation.key, late);
+  const int rank = find_culprit(run.operation.id, late);
   return {"the input of rank " + std::to_string(rank), rank};
 }
 
@@ -438,10 +438,10 @@ void SliceEngine::cancel_unsettled(Run& run, const Status& cause) {
   run.tensor->cancel();
 }
 
-Engine::Blocker SliceEngine::blocker(const OpId& key) const {
-  const auto unsettled = unsettled_.find(key);
+Engine::Blocker SliceEngine::blocker(const OpId& id) const {
+  const auto unsettled = unsettled_.find(id);
   if (unsettled != unsettled_.end()) return input_of(*unsettled->second, "work of GPUs");
-  const std::shared_ptr<Run> run = find(key);
+  const std::shared_ptr<Run> run = find(id);
   if (run == nullptr) return {"an earlier operation", -1};
   if (run->in_flight.empty()) return input_of(*run, "a rank's input");
   for (const std::unique_ptr<SliceRun>& slice : run->in_flight) {

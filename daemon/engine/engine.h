@@ -117,7 +117,7 @@ class FrameSender {
  public:
   virtual ~FrameSender() = default;
   // As Link::send, to a host of the operation's plan.
-  virtual Status send(const OpId& key, int host, Outgoing frame) = 0;
+  virtual Status send(const OpId& id, int host, Outgoing frame) = 0;
 };
 
 // NCCL among all hosts of a group: what moves the values of operations on GPUs in place of frames.
@@ -140,7 +140,7 @@ struct NcclLink {
 };
 
 struct Operation {
-  OpId key;
+  OpId id;
   std::shared_ptr<const ExecutionPlan> execution;
   Dtype dtype = Dtype::f32;
   Op op = Op::sum;
@@ -192,10 +192,10 @@ class Engine {
   virtual ~Engine() = default;
   // Takes the GPU memory that operations by this link will use, so that none lacks it later.
   virtual Status reserve(GpuSet& gpus, const NcclLink& link) = 0;
-  // The key must be new: neither started nor cancelled before.
+  // The id must be new: neither started nor cancelled before.
   virtual void start(Operation operation) = 0;
   // More of the operation's tensor may be ready. Unknown keys are ignored.
-  virtual void resume(const OpId& key) = 0;
+  virtual void resume(const OpId& id) = 0;
   // A data frame with an untrusted header. Not OK: the sender broke the protocol; abort its epoch.
   virtual Status on_frame(Frame frame) = 0;
   // As LinkHandler::recv_buffer_for, for data frames with untrusted headers.
@@ -204,7 +204,7 @@ class Engine {
   virtual void retry_sends() = 0;
   // Ends the operation with the cause unless it has ended; if it has not started, it never will.
   // Drops its frames, early or late.
-  virtual void cancel(const OpId& key, const Status& cause) = 0;
+  virtual void cancel(const OpId& id, const Status& cause) = 0;
   // Asks operations that have ended whether they are settled. Whether some are not: call it again
   // soon, since a rank may hold one back by what it writes to its memory.
   virtual bool settle() = 0;
@@ -217,7 +217,7 @@ class Engine {
     std::string what;
     int rank = -1;
   };
-  virtual Blocker blocker(const OpId& key) const = 0;
+  virtual Blocker blocker(const OpId& id) const = 0;
 };
 
 std::unique_ptr<Engine> make_engine(Device& device, const EngineLimits& limits, Engine::Post post);

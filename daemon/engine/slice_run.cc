@@ -167,9 +167,9 @@ Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases
   if (Status status = parts.device.wait(parts.stream); !status.ok()) return status;
   const Value& own = values_[step.chunk];
   Outgoing frame;
-  frame.header.epoch = operation_.key.epoch;
-  frame.header.group = operation_.key.group;
-  frame.header.op_seq = operation_.key.number;
+  frame.header.epoch = operation_.id.epoch;
+  frame.header.group = operation_.id.group;
+  frame.header.op_seq = operation_.id.number;
   frame.header.agreement = operation_.agreement;
   frame.header.slice = static_cast<uint32_t>(slice_);
   frame.header.chunk = static_cast<uint32_t>(step.chunk);
@@ -180,7 +180,7 @@ Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases
   if (step.kind == StepKind::send)
     frame.bytes = {own.at, ranges_[step.chunk].count * size_of(own.dtype)};
   frame.released = releases(*this);
-  const Status status = operation_.sender->send(operation_.key, step.peer, std::move(frame));
+  const Status status = operation_.sender->send(operation_.id, step.peer, std::move(frame));
   if (status.code() == Code::resource_exhausted) return false;
   if (!status.ok()) return status;
   ++unreleased;

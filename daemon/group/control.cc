@@ -38,9 +38,9 @@ namespace {
 struct Writer {
   v1::Control& to;
 
-  void set_operation(const EpochOp& key, const Ranks& members) const {
-    to.set_group(key.group);
-    to.set_number(key.number);
+  void set_operation(const EpochOp& op, const Ranks& members) const {
+    to.set_group(op.group);
+    to.set_number(op.number);
     to.mutable_members()->Assign(members.begin(), members.end());
   }
   void operator()(const Announce& message) const {
@@ -48,7 +48,7 @@ struct Writer {
     to.mutable_announce();
   }
   void operator()(const Report& message) const {
-    set_operation(message.key, message.members);
+    set_operation(message.op, message.members);
     v1::Report& report = *to.mutable_report();
     report.set_reason(static_cast<uint32_t>(message.reason));
     report.set_phase(static_cast<uint32_t>(message.phase));
@@ -67,11 +67,11 @@ struct Writer {
     to.mutable_fence()->set_version(message.version);
   }
   void operator()(const Query& message) const {
-    set_operation(message.key, message.members);
+    set_operation(message.op, message.members);
     to.mutable_query();
   }
   void operator()(const Fail& message) const {
-    set_operation(message.key, message.members);
+    set_operation(message.op, message.members);
     write_status(message.status, *to.mutable_fail());
   }
   void operator()(const Propose& message) const {
@@ -104,11 +104,11 @@ struct Writer {
   }
   void operator()(const Abort& message) const { write_status(message.cause, *to.mutable_abort()); }
   void operator()(const WantStarted& message) const {
-    set_operation(message.key, {});
+    set_operation(message.op, {});
     to.mutable_want();
   }
   void operator()(const Started& message) const {
-    set_operation(message.key, {});
+    set_operation(message.op, {});
     to.mutable_started();
   }
 };
@@ -163,35 +163,34 @@ bool read_gone(const v1::Gone& from, RankGone& gone) {
   return true;
 }
 
-bool read_kind(const v1::Control& from, const EpochOp& key, const Ranks& members,
-               Message& message) {
+bool read_kind(const v1::Control& from, const EpochOp& op, const Ranks& members, Message& message) {
   switch (from.kind_case()) {
     case v1::Control::kAnnounce:
-      message = Announce{key.group, members};
+      message = Announce{op.group, members};
       return true;
     case v1::Control::kReport: {
       Report& report = message.emplace<Report>();
-      report.key = key;
+      report.op = op;
       report.members = members;
       return read_report(from.report(), report);
     }
     case v1::Control::kFence:
-      message = Fence{key.group, from.fence().version(), key.number};
+      message = Fence{op.group, from.fence().version(), op.number};
       return true;
     case v1::Control::kQuery:
-      message = Query{key, members};
+      message = Query{op, members};
       return true;
     case v1::Control::kFail:
-      message = Fail{key, members, read_status(from.fail())};
+      message = Fail{op, members, read_status(from.fail())};
       return true;
     case v1::Control::kPropose: {
       Propose& propose = message.emplace<Propose>();
-      propose.group = key.group;
+      propose.group = op.group;
       propose.members = members;
       return read_propose(from.propose(), propose);
     }
     case v1::Control::kAdopt:
-      message = Adopt{key.group, from.adopt().version(), key.number};
+      message = Adopt{op.group, from.adopt().version(), op.number};
       return true;
     case v1::Control::kGone:
       return read_gone(from.gone(), message.emplace<RankGone>());
@@ -199,10 +198,10 @@ bool read_kind(const v1::Control& from, const EpochOp& key, const Ranks& members
       message = Abort{read_status(from.abort())};
       return true;
     case v1::Control::kWant:
-      message = WantStarted{key};
+      message = WantStarted{op};
       return true;
     case v1::Control::kStarted:
-      message = Started{key};
+      message = Started{op};
       return true;
     default:
       return false;

@@ -26,9 +26,9 @@ DataPath::DataPath(Loop& loop, Engine& engine, Links& links, const Follower& fol
 
 // ---- Out ----
 
-Status DataPath::send(const OpId& key, int place, Outgoing frame) {
-  const EpochOp operation = key.in_epoch();
-  const Communicator& group = *follower_.find(key.group);
+Status DataPath::send(const OpId& id, int place, Outgoing frame) {
+  const EpochOp operation = id.in_epoch();
+  const Communicator& group = *follower_.find(id.group);
   const int host = group.hosts()[static_cast<size_t>(place)];
   const uint64_t bytes = frame.bytes.size() + sizeof(FrameHeader);
   const EarlyBudget::Admission admission = early_.admit(host, operation, bytes);
@@ -55,24 +55,24 @@ void DataPath::send_message(int host, const Message& message) {
   });
 }
 
-void DataPath::notify_waiters(const EpochOp& key) {
-  for (const int host : early_.take_waiters(key)) send_message(host, Started{key});
+void DataPath::notify_waiters(const EpochOp& op) {
+  for (const int host : early_.take_waiters(op)) send_message(host, Started{op});
 }
 
-void DataPath::on_cancelled(const EpochOp& key) {
-  notify_waiters(key);
-  early_.on_ended(key);
+void DataPath::on_cancelled(const EpochOp& op) {
+  notify_waiters(op);
+  early_.on_ended(op);
 }
 
 Status DataPath::on_message(int host, const WantStarted& want) {
   if (early_.size() > kFailuresMax) return data_loss("too many open WantStarted requests");
-  early_.add_waiter(host, want.key);
-  if (accepts_data(follower_, want.key)) notify_waiters(want.key);
+  early_.add_waiter(host, want.op);
+  if (accepts_data(follower_, want.op)) notify_waiters(want.op);
   return {};
 }
 
 Status DataPath::on_message(int host, const Started& started) {
-  if (follower_.is_running(started.key)) early_.on_peer_started(host, started.key);
+  if (follower_.is_running(started.op)) early_.on_peer_started(host, started.op);
   return {};
 }
 
@@ -94,13 +94,13 @@ Status DataPath::check(int host, const FrameHeader& header) const {
 }
 
 Status DataPath::on_frame(int host, Frame frame) {
-  const EpochOp key{frame.header.group, frame.header.op_seq};
-  if (frame.header.epoch == roster_.epoch && follower_.find(key.group) == nullptr)
+  const EpochOp op{frame.header.group, frame.header.op_seq};
+  if (frame.header.epoch == roster_.epoch && follower_.find(op.group) == nullptr)
     return keep(host, std::move(frame));
   if (Status good = check(host, frame.header); !good.ok()) return good;
-  if (follower_.is_over(key)) return {};
-  rates_.frame(host, op_id(key), frame.payload.bytes(), Clock::now());
-  early_.on_peer_started(host, key);
+  if (follower_.is_over(op)) return {};
+  rates_.frame(host, op_id(op), frame.payload.bytes(), Clock::now());
+  early_.on_peer_started(host, op);
   return engine_.on_frame(std::move(frame));
 }
 

@@ -25,7 +25,7 @@ class DataPath final : public FrameSender {
   ~DataPath() override { *alive_ = false; }
 
   // `place`: of a host in the group's plans.
-  Status send(const OpId& key, int place, Outgoing frame) override;
+  Status send(const OpId& id, int place, Outgoing frame) override;
 
   // A data frame from that host, untrusted. Not OK: the host broke the protocol.
   Status on_frame(int host, Frame frame);
@@ -36,9 +36,9 @@ class DataPath final : public FrameSender {
   Status on_group_made(uint32_t group);
 
   // An operation started, or ended, on this host.
-  void on_started(const EpochOp& key) { notify_waiters(key); }
-  void on_ended(const EpochOp& key) { early_.on_ended(key); }
-  void on_cancelled(const EpochOp& key);
+  void on_started(const EpochOp& op) { notify_waiters(op); }
+  void on_ended(const EpochOp& op) { early_.on_ended(op); }
+  void on_cancelled(const EpochOp& op);
   // Messages from other hosts. Not OK: as on_frame().
   Status on_message(int host, const WantStarted& want);
   Status on_message(int host, const Started& started);
@@ -54,7 +54,7 @@ class DataPath final : public FrameSender {
   Status check(int host, const FrameHeader& header) const;
   Status keep(int host, Frame frame);
   void send_message(int host, const Message& message);
-  void notify_waiters(const EpochOp& key);
+  void notify_waiters(const EpochOp& op);
 
   Loop& loop_;
   Engine& engine_;

@@ -31,8 +31,8 @@ class EarlyBudget {
     wait,          // It has been asked already.
   };
   // Whether that many bytes of an operation that runs here may be sent to the host.
-  Admission admit(int host, const EpochOp& key, uint64_t bytes) {
-    Peer& peer = operations_[key][host];
+  Admission admit(int host, const EpochOp& op, uint64_t bytes) {
+    Peer& peer = operations_[op][host];
     if (peer.started) return Admission::granted;
     if (spent_[static_cast<size_t>(host)] + bytes <= budget_) {
       spent_[static_cast<size_t>(host)] += bytes;
@@ -43,22 +43,22 @@ class EarlyBudget {
     return std::exchange(peer.asked, true) ? Admission::wait : Admission::wait_and_ask;
   }
   // Undoes an admit() whose frame could not be sent.
-  void refund(int host, const EpochOp& key, uint64_t bytes) {
-    Peer& peer = operations_[key][host];
+  void refund(int host, const EpochOp& op, uint64_t bytes) {
+    Peer& peer = operations_[op][host];
     if (peer.started) return;
     peer.spent -= bytes;
     spent_[static_cast<size_t>(host)] -= bytes;
   }
   // The host has started the operation, or drops its frames.
-  void on_peer_started(int host, const EpochOp& key) {
-    Peer& peer = operations_[key][host];
+  void on_peer_started(int host, const EpochOp& op) {
+    Peer& peer = operations_[op][host];
     peer.started = true;
     release(host, peer);
   }
   // The operation ended here, so every host uses or drops what was sent of it.
-  void on_ended(const EpochOp& key) {
-    waiters_.erase(key);
-    auto ended = operations_.extract(key);
+  void on_ended(const EpochOp& op) {
+    waiters_.erase(op);
+    auto ended = operations_.extract(op);
     if (ended.empty()) return;
     for (auto& [host, peer] : ended.mapped()) release(host, peer);
   }
@@ -68,10 +68,10 @@ class EarlyBudget {
   // ---- As the receiver ----
 
   // The host wants to know when this host has started the operation.
-  void add_waiter(int host, const EpochOp& key) { waiters_[key].insert(host); }
+  void add_waiter(int host, const EpochOp& op) { waiters_[op].insert(host); }
   // Removes and returns the hosts to notify, once the operation has started or ended.
-  std::set<int> take_waiters(const EpochOp& key) {
-    const auto found = waiters_.extract(key);
+  std::set<int> take_waiters(const EpochOp& op) {
+    const auto found = waiters_.extract(op);
     return found.empty() ? std::set<int>() : found.mapped();
   }
   size_t size() const { return operations_.size() + waiters_.size(); }

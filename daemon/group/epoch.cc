@@ -37,8 +37,8 @@ FollowerRules follower_rules(const Roster& roster, const EpochOptions& options,
   rules.automatic = [](Collective collective, uint64_t bytes, const Communicator& group) {
     return choose({{StrategyKind::centralized}, {}}, collective, bytes, group.topology()).global;
   };
-  rules.blocker = [&engine, epoch = roster.epoch](const EpochOp& key) {
-    const Engine::Blocker blocker = engine.blocker({epoch, key.group, key.number});
+  rules.blocker = [&engine, epoch = roster.epoch](const EpochOp& op) {
+    const Engine::Blocker blocker = engine.blocker({epoch, op.group, op.number});
     return std::pair(blocker.what, blocker.rank);
   };
   return rules;
@@ -101,33 +101,33 @@ HostEpoch::~HostEpoch() {
   gpu_link_.close();
   parts_.engine.abort(roster_.epoch, ended);
   if (!is_idle) gpu_link_.abort();
-  for (const auto& [key, calls] : std::exchange(calls_, {})) parts_.local.complete(key, ended);
+  for (const auto& [op, calls] : std::exchange(calls_, {})) parts_.local.complete(op, ended);
   parts_.loop.cancel(alarm_);
 }
 
 // ---- Ranks ----
 
 void HostEpoch::submit(int job_rank, Call call) {
-  const EpochOp key{call.group, call.number};
-  const Communicator* const group = follower_.find(key.group);
+  const EpochOp op{call.group, call.number};
+  const Communicator* const group = follower_.find(op.group);
   const std::optional<int> rank = group == nullptr ? std::nullopt : group->rank_of(job_rank);
   if (!rank || group->host_of(*rank) != self_)
-    return refuse(key, not_found("this rank has no group " + std::to_string(key.group)));
-  if (!cause().ok()) return refuse(key, cause());
-  const uint64_t next = follower_.next(key.group, *rank);
-  if (key.number < next)
-    return refuse(key, invalid_argument(describe_rank(roster_, job_rank) + " makes call #" +
-                                            std::to_string(key.number) + " where #" +
-                                            std::to_string(next) + " is its next",
-                                        {job_rank, name_}));
+    return refuse(op, not_found("this rank has no group " + std::to_string(op.group)));
+  if (!cause().ok()) return refuse(op, cause());
+  const uint64_t next = follower_.next(op.group, *rank);
+  if (op.number < next)
+    return refuse(op, invalid_argument(describe_rank(roster_, job_rank) + " makes call #" +
+                                           std::to_string(op.number) + " where #" +
+                                           std::to_string(next) + " is its next",
+                                       {job_rank, name_}));
   const uint32_t timeout_ms = call.timeout_ms != 0 ? call.timeout_ms : options_.op_timeout_ms;
   const TimePoint now = Clock::now();
   const Follower::Call asked{call.signature, call.invalid,
                              std::max(now, call.started.value_or(now) + Millis(timeout_ms)),
                              timeout_ms, call.number};
-  calls_[key].emplace(*rank, std::move(call));
+  calls_[op].emplace(*rank, std::move(call));
   measuring_.report_rates(now);
-  follower_.on_call(key.group, *rank, asked, now);
+  follower_.on_call(op.group, *rank, asked, now);
   run_actions();
 }
 
@@ -212,14 +212,14 @@ void HostEpoch::handle_as_follower(const Message& message) {
   if (gone != nullptr && !gone->cause.ok() && !follower_.is_gone(gone->rank))
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, gone->cause.message());
   if (const Query* const query = std::get_if<Query>(&message); query != nullptr)
-    parts_.local.collect_requests(query->key);
+    parts_.local.collect_requests(query->op);
   if (const Status status = follower_.on_message(message, Clock::now()); !status.ok())
     follower_.abort(failures::lost(hosts_.front(), status));
 }
 
 void HostEpoch::perform(const Complete& complete) {
-  const auto ended = calls_.extract(complete.key);
-  if (!ended.empty()) parts_.local.complete(complete.key, complete.status);
+  const auto ended = calls_.extract(complete.op);
+  if (!ended.empty()) parts_.local.complete(complete.op, complete.status);
 }
 
 void HostEpoch::perform(const EndEpoch& end) {
@@ -259,52 +259,52 @@ std::unique_ptr<Epoch> make_epoch(const EpochParts& parts, Roster roster, const 
 // ---- Operations ----
 
 void HostEpoch::perform(const Start& start) {
-  if (calls_.at(start.key).size() != follower_.find(start.key.group)->local_ranks().size())
+  if (calls_.at(start.op).size() != follower_.find(start.op.group)->local_ranks().size())
     return follower_.abort(
         internal_error("a rank's call of an operation is missing; the board of host " + name_ +
                        " was overwritten"));
   if (let_ranks_fold(start)) return;
-  if (!have_equal_counts(calls_.at(start.key)))
+  if (!have_equal_counts(calls_.at(start.op)))
     return follower_.on_finished(
-        start.key, internal_error("the ranks' counts differ though their layouts agree"));
+        start.op, internal_error("the ranks' counts differ though their layouts agree"));
   if (start.by_nccl && gpu_link_.link() == nullptr)
-    return follower_.on_finished(start.key,
+    return follower_.on_finished(start.op,
                                  internal_error("the leader asks for NCCL, which is not set up"));
-  measuring_.on_started(start.key, Clock::now());
-  parts_.local.on_started(start.key, start.signature, start.strategies);
+  measuring_.on_started(start.op, Clock::now());
+  parts_.local.on_started(start.op, start.signature, start.strategies);
   if (leader_ && !start.signature.on_device) choose_strategy(start);
   if (start.signature.on_device) offer_gpus(start);
-  data_.on_started(start.key);
-  parts_.engine.start(operation_of(start, calls_.at(start.key)));
+  data_.on_started(start.op);
+  parts_.engine.start(operation_of(start, calls_.at(start.op)));
 }
 
 // Hands an operation of ranks of this host alone to them. They complete their calls themselves.
 bool HostEpoch::let_ranks_fold(const Start& start) {
-  if (follower_.find(start.key.group)->hosts().size() != 1) return false;
-  const Calls& calls = calls_.at(start.key);
+  if (follower_.find(start.op.group)->hosts().size() != 1) return false;
+  const Calls& calls = calls_.at(start.op);
   const bool ranks_only =
       std::ranges::any_of(calls, [](const auto& call) { return call.second.ranks_only; });
-  const bool folded = parts_.local.let_ranks_fold(start.key);
+  const bool folded = parts_.local.let_ranks_fold(start.op);
   if (!folded && !ranks_only) return false;
-  if (folded) calls_.erase(start.key);
-  follower_.on_finished(start.key, folded ? Status()
-                                          : internal_error("the ranks' requests changed after they "
-                                                           "agreed"));
+  if (folded) calls_.erase(start.op);
+  follower_.on_finished(start.op, folded ? Status()
+                                         : internal_error("the ranks' requests changed after they "
+                                                          "agreed"));
   return true;
 }
 
 void HostEpoch::perform(const Cancel& cancel) {
-  data_.on_cancelled(cancel.key);
-  parts_.engine.cancel(op_id(cancel.key), cancel.cause);
+  data_.on_cancelled(cancel.op);
+  parts_.engine.cancel(op_id(cancel.op), cancel.cause);
 }
 
 Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   const Signature& signature = start.signature;
   Operation operation;
-  operation.key = op_id(start.key);
-  const Communicator& group = *follower_.find(start.key.group);
+  operation.id = op_id(start.op);
+  const Communicator& group = *follower_.find(start.op.group);
   operation.execution = plans_.find_or_make(
-      start.key.group, group,
+      start.op.group, group,
       {signature.collective, static_cast<int>(signature.root), start.strategies, group.topology()});
   operation.dtype = signature.dtype;
   operation.op = signature.op;
@@ -322,8 +322,8 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
     }
     operation.memory.push_back(call.memory);
     if (call.window_bytes != 0 && !operation.release_window)
-      operation.release_window = [this, alive = alive_, key = start.key](uint64_t bytes) {
-        if (*alive) parts_.local.release_window(key, bytes);
+      operation.release_window = [this, alive = alive_, op = start.op](uint64_t bytes) {
+        if (*alive) parts_.local.release_window(op, bytes);
       };
   }
   if (signature.on_device) operation.gpus = parts_.gpus();
@@ -332,22 +332,22 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   if (signature.on_device && operation.execution->plan.hosts.size() == 1)
     operation.slice_bytes = kOneSlice;
   operation.sender = &data_;
-  operation.mismatch = [this, alive = alive_, key = start.key](int from) {
+  operation.mismatch = [this, alive = alive_, op = start.op](int from) {
     if (!*alive) return;
-    follower_.on_mismatch(key, follower_.find(key.group)->hosts()[static_cast<size_t>(from)]);
+    follower_.on_mismatch(op, follower_.find(op.group)->hosts()[static_cast<size_t>(from)]);
     run_actions();
   };
-  operation.done = [this, alive = alive_, key = start.key](const Status& status) {
-    if (*alive) on_done(key, status);
+  operation.done = [this, alive = alive_, op = start.op](const Status& status) {
+    if (*alive) on_done(op, status);
   };
   return operation;
 }
 
-void HostEpoch::on_done(const EpochOp& key, const Status& status) {
-  measuring_.on_ended(key, Clock::now());
-  parts_.local.on_ended(key, status.code());
-  data_.on_ended(key);
-  follower_.on_finished(key, with_job_rank(status, *follower_.find(key.group), roster_));
+void HostEpoch::on_done(const EpochOp& op, const Status& status) {
+  measuring_.on_ended(op, Clock::now());
+  parts_.local.on_ended(op, status.code());
+  data_.on_ended(op);
+  follower_.on_finished(op, with_job_rank(status, *follower_.find(op.group), roster_));
   run_actions();
 }
 
@@ -446,19 +446,19 @@ GpuLink::Parts HostEpoch::gpu_link_parts() {
 
 // With the first operation on GPUs of the whole job each host says whether it can use NCCL.
 void HostEpoch::offer_gpus(const Start& start) {
-  if (start.key.group != 0 || hosts_.size() == 1) return;
+  if (start.op.group != 0 || hosts_.size() == 1) return;
   std::set<int> gpus;
-  for (const auto& [rank, call] : calls_.at(start.key))
+  for (const auto& [rank, call] : calls_.at(start.op))
     if (call.device) gpus.insert(call.device->gpu);
   gpu_link_.offer(parts_.gpus(), gpus);
 }
 
 // Another strategy than the one in use is proposed like any change.
 void HostEpoch::choose_strategy(const Start& start) {
-  const uint32_t number = start.key.group;
+  const uint32_t number = start.op.group;
   const Strategies& named = start.signature.strategies;
   const Strategies& asked = named == Strategies() ? follower_.table(number).job : named;
-  if (const auto better = measuring_.recommend(start.key, *follower_.find(number), start.signature,
+  if (const auto better = measuring_.recommend(start.op, *follower_.find(number), start.signature,
                                                start.strategies, asked, Clock::now()))
     leader_->set_measured(number, start.signature.collective, size_class(start.signature), *better);
 }

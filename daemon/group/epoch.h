@@ -61,9 +61,9 @@ class HostEpoch final : public Epoch, public Links::Events {
 
   // ---- Operations ----
   bool let_ranks_fold(const Start& start);
-  void refuse(const EpochOp& key, const Status& why) { parts_.local.complete(key, why); }
+  void refuse(const EpochOp& op, const Status& why) { parts_.local.complete(op, why); }
   Operation operation_of(const Start& start, const Calls& calls);
-  void on_done(const EpochOp& key, const Status& status);
+  void on_done(const EpochOp& op, const Status& status);
   void choose_strategy(const Start& start);
 
   // ---- Frames ----

@@ -17,7 +17,7 @@ std::string timed_out(const Signature& signature, uint64_t number, uint32_t time
 }
 
 std::string timed_out(const Report& late) {
-  return timed_out(late.signature, late.key.number, late.timeout_ms);
+  return timed_out(late.signature, late.op.number, late.timeout_ms);
 }
 
 std::string describe(const Roster& roster, const Ranks& members, const Asked& asked) {

@@ -95,30 +95,30 @@ void Follower::on_call(uint32_t number, int rank, const Call& call, TimePoint no
   FollowerGroup& group = *groups_.at(number);
   group.counts.skip_to(rank, call.number);
   failures_ -= group.prune_failures();
-  const EpochOp key{number, group.counts.count_call(rank)};
-  if (!cause_.ok()) return static_cast<void>(actions_.emplace_back(Complete{key, cause_}));
-  const Status* const failed = group.known_failure(key.number);
-  const FollowerGroup::Cutoff* const cutoff = group.cutoff(key.number);
+  const EpochOp op{number, group.counts.count_call(rank)};
+  if (!cause_.ok()) return static_cast<void>(actions_.emplace_back(Complete{op, cause_}));
+  const Status* const failed = group.known_failure(op.number);
+  const FollowerGroup::Cutoff* const cutoff = group.cutoff(op.number);
   if (failed != nullptr || cutoff != nullptr) {
     actions_.emplace_back(Complete{
-        key, failed != nullptr
-                 ? *failed
-                 : failures::absence(roster_, gone_[cutoff->gone], call.signature, key.number)});
+        op, failed != nullptr
+                ? *failed
+                : failures::absence(roster_, gone_[cutoff->gone], call.signature, op.number)});
     failures_ -= group.prune_failures();
     return;
   }
-  Operation& operation = group.operations[key.number];
+  Operation& operation = group.operations[op.number];
   if (call.deadline < operation.deadline && !operation.late) {
     operation.deadline = call.deadline;
     operation.timeout_ms = call.timeout_ms;
-    set_timer(key, operation, std::min(operation.timer, call.deadline));
+    set_timer(op, operation, std::min(operation.timer, call.deadline));
   }
-  if (operation.first_call.rank < 0) compare_later(key, group, operation, now);
-  const Status refusal = check_call(roster_, group, key.number, rank, call);
+  if (operation.first_call.rank < 0) compare_later(op, group, operation, now);
+  const Status refusal = check_call(roster_, group, op.number, rank, call);
   if (operation.first_call.rank < 0) operation.first_call = {rank, canonical(call.signature)};
   if (!refusal.ok() && operation.phase == Phase::gathering) {
-    group.refuse(key.number, operation);
-    Report told = group.report(key.number, Report::Reason::refusal, rules_.blocker);
+    group.refuse(op.number, operation);
+    Report told = group.report(op.number, Report::Reason::refusal, rules_.blocker);
     told.status = refusal;
     send_to_leader(std::move(told));
   }
@@ -131,71 +131,71 @@ void Follower::start_ready(FollowerGroup& group, TimePoint now) {
        at != group.operations.end() && at->first < end; ++at) {
     auto& [number, operation] = *at;
     if (operation.phase != Phase::gathering) continue;
-    const EpochOp key{group.id, number};
+    const EpochOp op{group.id, number};
     actions_.emplace_back(start(group, number, operation, rules_));
-    compare_later(key, group, operation, now);
+    compare_later(op, group, operation, now);
   }
 }
 
-void Follower::compare_later(const EpochOp& key, const FollowerGroup& group, Operation& operation,
+void Follower::compare_later(const EpochOp& op, const FollowerGroup& group, Operation& operation,
                              TimePoint now) {
   if (group.who.hosts().size() == 1) return;
   operation.compared = false;
-  set_timer(key, operation, std::min(operation.deadline, now + kCompareAfter));
+  set_timer(op, operation, std::min(operation.deadline, now + kCompareAfter));
 }
 
-void Follower::on_finished(const EpochOp& key, const Status& status) {
-  FollowerGroup& group = *groups_.at(key.group);
-  const auto found = group.operations.find(key.number);
+void Follower::on_finished(const EpochOp& op, const Status& status) {
+  FollowerGroup& group = *groups_.at(op.group);
+  const auto found = group.operations.find(op.number);
   require(found != group.operations.end(), "an operation ends once");
   if (found->second.phase != Phase::cancelled) {
-    if (status.ok()) return complete(key, group, status);
+    if (status.ok()) return complete(op, group, status);
     abort(status);  // It is cancelled by that.
   }
-  complete(key, group, Status(found->second.end));
+  complete(op, group, Status(found->second.end));
 }
 
-void Follower::complete(const EpochOp& key, FollowerGroup& group, const Status& status) {
-  const auto ended = group.operations.extract(key.number);
-  timers_.erase({ended.mapped().timer, key});
-  if (ended.mapped().first_call.rank >= 0) actions_.emplace_back(Complete{key, status});
+void Follower::complete(const EpochOp& op, FollowerGroup& group, const Status& status) {
+  const auto ended = group.operations.extract(op.number);
+  timers_.erase({ended.mapped().timer, op});
+  if (ended.mapped().first_call.rank >= 0) actions_.emplace_back(Complete{op, status});
 }
 
-void Follower::on_mismatch(const EpochOp& key, int host) {
+void Follower::on_mismatch(const EpochOp& op, int host) {
   if (!cause_.ok()) return;
-  const FollowerGroup& group = *groups_.at(key.group);
-  const auto found = groups_.at(key.group)->operations.find(key.number);
+  const FollowerGroup& group = *groups_.at(op.group);
+  const auto found = groups_.at(op.group)->operations.find(op.number);
   if (found == group.operations.end() || found->second.phase != Phase::started ||
       found->second.mismatched)
     return;
   found->second.mismatched = true;
-  Report told = group.report(key.number, Report::Reason::mismatch, rules_.blocker);
+  Report told = group.report(op.number, Report::Reason::mismatch, rules_.blocker);
   told.peer = host;
   send_to_leader(std::move(told));
 }
 
 // ---- Failures ----
 
-bool Follower::is_over(const EpochOp& key) const {
-  const auto found = groups_.find(key.group);
-  return !cause_.ok() || (found != groups_.end() && found->second->is_over(key.number));
+bool Follower::is_over(const EpochOp& op) const {
+  const auto found = groups_.find(op.group);
+  return !cause_.ok() || (found != groups_.end() && found->second->is_over(op.number));
 }
 
-bool Follower::is_running(const EpochOp& key) const {
-  const auto found = groups_.find(key.group);
-  return found != groups_.end() && found->second->is_running(key.number);
+bool Follower::is_running(const EpochOp& op) const {
+  const auto found = groups_.find(op.group);
+  return found != groups_.end() && found->second->is_running(op.number);
 }
 
-void Follower::fail(const EpochOp& key, FollowerGroup& group, const Status& status) {
-  actions_.emplace_back(Cancel{key, status});
-  const auto found = group.operations.find(key.number);
+void Follower::fail(const EpochOp& op, FollowerGroup& group, const Status& status) {
+  actions_.emplace_back(Cancel{op, status});
+  const auto found = group.operations.find(op.number);
   if (found == group.operations.end()) return;
   Operation& operation = found->second;
-  if (operation.phase != Phase::started) return complete(key, group, status);
+  if (operation.phase != Phase::started) return complete(op, group, status);
   operation.phase = Phase::cancelled;
   operation.end = status;
   operation.rechecking = false;
-  set_timer(key, operation, operation.deadline + kReleaseTimeout);
+  set_timer(op, operation, operation.deadline + kReleaseTimeout);
 }
 
 // ---- Strategies ----
@@ -257,22 +257,22 @@ Status Follower::on_message(const Message& message, TimePoint now) {
 }
 
 Status Follower::on(const Query& query, TimePoint) {
-  FollowerGroup* const group = group_of(query.key.group, query.members);
+  FollowerGroup* const group = group_of(query.op.group, query.members);
   if (group == nullptr) return data_loss("a Query with an invalid group number or list of ranks");
-  if (!group->is_over(query.key.number))
-    group->refuse(query.key.number, group->operations[query.key.number]);
-  send_to_leader(group->report(query.key.number, Report::Reason::answer, rules_.blocker));
+  if (!group->is_over(query.op.number))
+    group->refuse(query.op.number, group->operations[query.op.number]);
+  send_to_leader(group->report(query.op.number, Report::Reason::answer, rules_.blocker));
   return {};
 }
 
 Status Follower::on(const Fail& message, TimePoint) {
-  FollowerGroup* const group = group_of(message.key.group, message.members);
+  FollowerGroup* const group = group_of(message.op.group, message.members);
   if (group == nullptr) return data_loss("a Fail with an invalid group number or list of ranks");
   if (message.status.ok()) return data_loss("a Fail without a cause");
-  if (group->is_over(message.key.number)) return {};
-  fail(message.key, *group, message.status);
-  if (group->counts.called_by_present() > message.key.number) return {};
-  group->failed.emplace(message.key.number, message.status);
+  if (group->is_over(message.op.number)) return {};
+  fail(message.op, *group, message.status);
+  if (group->counts.called_by_present() > message.op.number) return {};
+  group->failed.emplace(message.op.number, message.status);
   if (++failures_ > kFailuresMax)
     abort(resource_exhausted("a rank of host " + hosts_[static_cast<size_t>(self_)].name + " is " +
                              std::to_string(kFailuresMax) +
@@ -351,10 +351,10 @@ void Follower::end_epoch(const Status& cause) {
 
 // ---- Deadlines ----
 
-void Follower::set_timer(const EpochOp& key, Operation& operation, TimePoint when) {
-  timers_.erase({operation.timer, key});
+void Follower::set_timer(const EpochOp& op, Operation& operation, TimePoint when) {
+  timers_.erase({operation.timer, op});
   operation.timer = when;
-  if (when != TimePoint::max()) timers_.emplace(when, key);
+  if (when != TimePoint::max()) timers_.emplace(when, op);
 }
 
 std::optional<TimePoint> Follower::next_timer() const {
@@ -367,34 +367,33 @@ void Follower::on_time(TimePoint now) {
     on_timer(EpochOp(timers_.begin()->second), now);
 }
 
-void Follower::on_timer(const EpochOp& key, TimePoint now) {
-  const FollowerGroup& group = *groups_.at(key.group);
-  Operation& operation = groups_.at(key.group)->operations.at(key.number);
+void Follower::on_timer(const EpochOp& op, TimePoint now) {
+  const FollowerGroup& group = *groups_.at(op.group);
+  Operation& operation = groups_.at(op.group)->operations.at(op.number);
   if (operation.phase == Phase::cancelled) {
-    if (!std::exchange(operation.rechecking, true))
-      return set_timer(key, operation, now + kRecheck);
+    if (!std::exchange(operation.rechecking, true)) return set_timer(op, operation, now + kRecheck);
     return abort(Status(operation.end));
   }
-  if (operation.late) return blame_leader(key, operation, now);
-  if (now >= operation.deadline) return report_late(key, group, operation, now);
-  set_timer(key, operation, operation.deadline);
+  if (operation.late) return blame_leader(op, operation, now);
+  if (now >= operation.deadline) return report_late(op, group, operation, now);
+  set_timer(op, operation, operation.deadline);
   if (!std::exchange(operation.compared, true))
-    send_to_leader(group.report(key.number, Report::Reason::waiting, rules_.blocker));
+    send_to_leader(group.report(op.number, Report::Reason::waiting, rules_.blocker));
 }
 
-void Follower::report_late(const EpochOp& key, const FollowerGroup& group, Operation& operation,
+void Follower::report_late(const EpochOp& op, const FollowerGroup& group, Operation& operation,
                            TimePoint now) {
   operation.late = true;
-  group.refuse(key.number, operation);
-  send_to_leader(group.report(key.number, Report::Reason::late, rules_.blocker));
-  set_timer(key, operation, now + kLeaderTimeout);
+  group.refuse(op.number, operation);
+  send_to_leader(group.report(op.number, Report::Reason::late, rules_.blocker));
+  set_timer(op, operation, now + kLeaderTimeout);
 }
 
-void Follower::blame_leader(const EpochOp& key, Operation& operation, TimePoint now) {
+void Follower::blame_leader(const EpochOp& op, Operation& operation, TimePoint now) {
   const bool looked =
       std::exchange(operation.rechecking, true) && now <= operation.timer + kRecheck;
-  if (!looked) return set_timer(key, operation, now + kRecheck);
-  abort(failures::leader_silence(operation.first_call.signature, key.number, operation.timeout_ms,
+  if (!looked) return set_timer(op, operation, now + kRecheck);
+  abort(failures::leader_silence(operation.first_call.signature, op.number, operation.timeout_ms,
                                  hosts_.front()));
 }
 

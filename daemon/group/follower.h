@@ -45,18 +45,18 @@ struct Send {  // To the leader, or, from the leader, to the follower on that ho
   Message message;
 };
 struct Start {  // In the engine.
-  EpochOp key;
+  EpochOp op;
   Signature signature;  // Canonical.
   Strategies strategies;
   uint64_t agreement = 0;
   bool by_nccl = false;
 };
 struct Cancel {  // In the engine, whether the operation was started or not.
-  EpochOp key;
+  EpochOp op;
   Status cause;
 };
 struct Complete {  // The calls of all local ranks that wait for the operation.
-  EpochOp key;
+  EpochOp op;
   Status status;
 };
 struct EndEpoch {  // Abort the engine; operations it runs complete after their on_finished().
@@ -98,9 +98,9 @@ class Follower {
   // A local rank (of the job) died or, if OK, left on purpose.
   void leave(int rank, const Status& cause);
   // The engine's run of a started operation ended. Not OK before a Cancel: ends the epoch.
-  void on_finished(const EpochOp& key, const Status& status);
+  void on_finished(const EpochOp& op, const Status& status);
   // A frame of that host had another agreement.
-  void on_mismatch(const EpochOp& key, int host);
+  void on_mismatch(const EpochOp& op, int host);
   // A link with the host is lost. True: all its ranks had left, so nothing else fails.
   bool on_lost(int host, const Status& why);
   void abort(const Status& cause);
@@ -123,9 +123,9 @@ class Follower {
   const Status& cause() const { return cause_; }  // Of the epoch's end; OK: it goes on.
   const Communicator* find(uint32_t group) const;
   // Whether the operation has started here and neither completed nor failed.
-  bool is_running(const EpochOp& key) const;
+  bool is_running(const EpochOp& op) const;
   // Whether the operation has completed or failed here, or will fail in any case.
-  bool is_over(const EpochOp& key) const;
+  bool is_over(const EpochOp& op) const;
   bool is_gone(int rank) const;
   // The ranks that left or died, in the order in which this host learned of it.
   const std::vector<int>& departures() const { return departures_; }
@@ -141,15 +141,15 @@ class Follower {
   void send_to_leader(Message message) { actions_.emplace_back(Send{0, std::move(message)}); }
   FollowerGroup* group_of(uint32_t number, const Ranks& members);
   void start_ready(FollowerGroup& group, TimePoint now);
-  void compare_later(const EpochOp& key, const FollowerGroup& group, Operation& operation,
+  void compare_later(const EpochOp& op, const FollowerGroup& group, Operation& operation,
                      TimePoint now);
-  void fail(const EpochOp& key, FollowerGroup& group, const Status& status);
-  void complete(const EpochOp& key, FollowerGroup& group, const Status& status);
-  void set_timer(const EpochOp& key, Operation& operation, TimePoint when);
-  void on_timer(const EpochOp& key, TimePoint now);
-  void report_late(const EpochOp& key, const FollowerGroup& group, Operation& operation,
+  void fail(const EpochOp& op, FollowerGroup& group, const Status& status);
+  void complete(const EpochOp& op, FollowerGroup& group, const Status& status);
+  void set_timer(const EpochOp& op, Operation& operation, TimePoint when);
+  void on_timer(const EpochOp& op, TimePoint now);
+  void report_late(const EpochOp& op, const FollowerGroup& group, Operation& operation,
                    TimePoint now);
-  void blame_leader(const EpochOp& key, Operation& operation, TimePoint now);
+  void blame_leader(const EpochOp& op, Operation& operation, TimePoint now);
   void cut_off(FollowerGroup& group, size_t gone);
   void end_epoch(const Status& cause);
 
@@ -178,8 +178,8 @@ class Follower {
 };
 
 // Whether frames of the operation need not be kept for later.
-inline bool accepts_data(const Follower& follower, const EpochOp& key) {
-  return follower.is_running(key) || follower.is_over(key);
+inline bool accepts_data(const Follower& follower, const EpochOp& op) {
+  return follower.is_running(op) || follower.is_over(op);
 }
 
 }  // namespace tutti

@@ -75,7 +75,7 @@ void FollowerGroup::mark_started(uint64_t number, Operation& operation) {
 
 Report FollowerGroup::report(uint64_t number, Report::Reason reason, const Blocker& blocker) const {
   Report report;
-  report.key = {id, number};
+  report.op = {id, number};
   report.members = named_ranks();
   report.reason = reason;
   if (is_over(number)) {
@@ -91,7 +91,7 @@ Report FollowerGroup::report(uint64_t number, Report::Reason reason, const Block
   if (operation->phase == Phase::started) {
     report.phase = Report::Phase::started;
     if (reason == Report::Reason::late || reason == Report::Reason::answer)
-      std::tie(report.waiting, report.waiting_for) = blocker(report.key);
+      std::tie(report.waiting, report.waiting_for) = blocker(report.op);
   } else if (operation->phase == Phase::gathering) {
     report.phase = Report::Phase::gathering;
   } else {

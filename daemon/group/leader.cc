@@ -47,9 +47,9 @@ bool Leader::is_group(uint32_t number, const Ranks& members) const {
 }
 
 Status Leader::check(int host, const Report& report) const {
-  if (!is_group(report.key.group, report.members))
+  if (!is_group(report.op.group, report.members))
     return data_loss("a Report with an invalid group number or list of ranks");
-  const Ranks& members = members_of(report.key.group, report.members);
+  const Ranks& members = members_of(report.op.group, report.members);
   const std::vector<int> hosts = hosts_with(members);
   const auto takes_part = [&](int which) { return std::ranges::find(hosts, which) != hosts.end(); };
   const auto is_there = [&](int rank) {
@@ -74,11 +74,11 @@ Status Leader::check(int host, const Report& report) const {
 }
 
 // Whether a rank left before it called the operation, so that it fails everywhere.
-bool Leader::is_cut_off(const EpochOp& key, const Ranks& members) const {
+bool Leader::is_cut_off(const EpochOp& op, const Ranks& members) const {
   return std::ranges::any_of(gone_, [&](const auto& entry) {
     if (std::ranges::find(members, entry.first) == members.end()) return false;
-    const auto bound = entry.second.calls.find(key.group);
-    return bound == entry.second.calls.end() || key.number >= bound->second;
+    const auto bound = entry.second.calls.find(op.group);
+    return bound == entry.second.calls.end() || op.number >= bound->second;
   });
 }
 
@@ -86,9 +86,9 @@ void Leader::send_to_hosts(const Ranks& members, const Message& message) {
   for (const int host : hosts_with(members)) sends_.push_back({host, message});
 }
 
-void Leader::fail(const EpochOp& key, const Ranks& members, const Status& status) {
-  waiting_.erase(key);
-  send_to_hosts(members, Fail{key, key.group == 0 ? Ranks() : members, status});
+void Leader::fail(const EpochOp& op, const Ranks& members, const Status& status) {
+  waiting_.erase(op);
+  send_to_hosts(members, Fail{op, op.group == 0 ? Ranks() : members, status});
 }
 
 void Leader::abort(const Status& cause) {
@@ -140,18 +140,18 @@ Status Leader::on(int, const Abort& message, TimePoint) {
 
 Status Leader::on(int host, const Report& report, TimePoint now) {
   if (Status sound = check(host, report); !sound.ok()) return sound;
-  const Ranks& members = members_of(report.key.group, report.members);
-  if (is_cut_off(report.key, members)) return {};
+  const Ranks& members = members_of(report.op.group, report.members);
+  if (is_cut_off(report.op, members)) return {};
   if (report.reason == Reason::refusal) {
-    queries_.erase(report.key);
-    fail(report.key, members, report.status);
+    queries_.erase(report.op);
+    fail(report.op, members, report.status);
     return {};
   }
   if (report.reason == Reason::waiting) {
     compare(report, members);
     return {};
   }
-  const bool open = queries_.contains(report.key);
+  const bool open = queries_.contains(report.op);
   if (!open && report.reason == Reason::answer) return {};
   PendingQuery& query = open_query(report, now);
   query.reports[host] = report;
@@ -164,20 +164,20 @@ Status Leader::on(int host, const Report& report, TimePoint now) {
     query.mismatch = host;
     query.peer = report.peer;
   }
-  if (is_answered(query)) conclude(queries_.find(report.key));
+  if (is_answered(query)) conclude(queries_.find(report.op));
   return {};
 }
 
 // ---- Queries ----
 
 Leader::PendingQuery& Leader::open_query(const Report& report, TimePoint now) {
-  const auto [at, fresh] = queries_.try_emplace(report.key);
+  const auto [at, fresh] = queries_.try_emplace(report.op);
   PendingQuery& query = at->second;
   if (!fresh) return query;
-  query.members = members_of(report.key.group, report.members);
+  query.members = members_of(report.op.group, report.members);
   query.first = report;
   query.until = now + kQueryTimeout;
-  send_to_hosts(query.members, Query{report.key, report.members});
+  send_to_hosts(query.members, Query{report.op, report.members});
   return query;
 }
 
@@ -189,7 +189,7 @@ bool Leader::is_answered(const PendingQuery& query) const {
 }
 
 void Leader::conclude(Queries::iterator at) {
-  const EpochOp key = at->first;
+  const EpochOp op = at->first;
   const PendingQuery query = std::move(at->second);
   queries_.erase(at);
   const auto is = [&](int host, Phase phase) {
@@ -212,11 +212,11 @@ void Leader::conclude(Queries::iterator at) {
         hosts_[static_cast<size_t>(query.peer)],
         data_loss("its data frames and its report carry different agreement hashes")));
   if (const auto pair = differing(query))
-    return fail(key, query.members,
+    return fail(op, query.members,
                 disagreement(query.members, query.reports.at(pair->first),
                              pair->second < 0 ? Report{} : query.reports.at(pair->second)));
   if (std::ranges::any_of(hosts, [&](int host) { return is(host, Phase::refused); }))
-    return fail(key, query.members, lateness(query, silent));
+    return fail(op, query.members, lateness(query, silent));
   if (!silent.empty()) return abort(failures::silence(query.first, *silent.front()));
   abort(slowness(query));
 }
@@ -259,7 +259,7 @@ std::optional<std::pair<int, int>> Leader::differing(const PendingQuery& query) 
 // for long is compared with the first one that did.
 void Leader::compare(const Report& report, const Ranks& members) {
   if (report.phase != Phase::started && report.phase != Phase::gathering) return;
-  const auto found = waiting_.find(report.key);
+  const auto found = waiting_.find(report.op);
   if (found == waiting_.end()) return remember(report);
   Report& first = found->second.report;
   const bool runs = report.phase == Phase::started;
@@ -269,17 +269,17 @@ void Leader::compare(const Report& report, const Ranks& members) {
     if (runs) first = report;
     return;
   }
-  fail(report.key, members, disagreement(members, first, report));
+  fail(report.op, members, disagreement(members, first, report));
 }
 
 void Leader::remember(const Report& report) {
   const auto older = [](const auto& a, const auto& b) { return a.second.order < b.second.order; };
   if (waiting_.size() >= kComparedMax) waiting_.erase(std::ranges::min_element(waiting_, older));
-  waiting_.emplace(report.key, WaitingReport{report, waiting_count_++});
+  waiting_.emplace(report.op, WaitingReport{report, waiting_count_++});
 }
 
 Status Leader::disagreement(const Ranks& members, const Report& one, const Report& other) const {
-  return failures::disagreement(roster_, members, one.key.number, {one.rank, one.signature},
+  return failures::disagreement(roster_, members, one.op.number, {one.rank, one.signature},
                                 {other.rank, other.signature});
 }
 
@@ -295,30 +295,30 @@ Status Leader::lateness(const PendingQuery& query, const std::vector<const Host*
 void Leader::on_host_departed(int host) {
   departed_.insert(host);
   std::vector<EpochOp> answered;
-  for (const auto& [key, query] : queries_)
-    if (is_answered(query)) answered.push_back(key);
-  for (const EpochOp& key : answered)
-    if (const auto at = queries_.find(key); at != queries_.end()) conclude(at);
+  for (const auto& [op, query] : queries_)
+    if (is_answered(query)) answered.push_back(op);
+  for (const EpochOp& op : answered)
+    if (const auto at = queries_.find(op); at != queries_.end()) conclude(at);
   for (auto& [number, group] : groups_) adopt_if_fenced(number, group);
 }
 
 void Leader::on_time(TimePoint now) {
   std::vector<EpochOp> due;
-  for (auto& [key, query] : queries_) {
+  for (auto& [op, query] : queries_) {
     if (query.until > now) continue;
     const bool looked = std::exchange(query.rechecking, true) && now <= query.until + kRecheck;
     if (looked)
-      due.push_back(key);
+      due.push_back(op);
     else
       query.until = now + kRecheck;
   }
-  for (const EpochOp& key : due)
-    if (const auto at = queries_.find(key); at != queries_.end()) conclude(at);
+  for (const EpochOp& op : due)
+    if (const auto at = queries_.find(op); at != queries_.end()) conclude(at);
 }
 
 std::optional<TimePoint> Leader::next_timer() const {
   std::optional<TimePoint> next;
-  for (const auto& [key, query] : queries_)
+  for (const auto& [op, query] : queries_)
     if (!next || query.until < *next) next = query.until;
   return next;
 }

@@ -84,9 +84,9 @@ class Leader {
   std::vector<int> hosts_with(const Ranks& members) const;
   bool is_group(uint32_t number, const Ranks& members) const;
   Status check(int host, const Report& report) const;
-  bool is_cut_off(const EpochOp& key, const Ranks& members) const;
+  bool is_cut_off(const EpochOp& op, const Ranks& members) const;
   void send_to_hosts(const Ranks& members, const Message& message);
-  void fail(const EpochOp& key, const Ranks& members, const Status& status);
+  void fail(const EpochOp& op, const Ranks& members, const Status& status);
   void abort(const Status& cause);
   PendingQuery& open_query(const Report& report, TimePoint now);
   bool is_answered(const PendingQuery& query) const;

@@ -38,19 +38,19 @@ Measuring::Measuring(std::shared_ptr<Tuner> tuner, const std::vector<Host>& host
     tuner_->set_machine(hosts.front().name, machine_.machine(), machine_.cores());
 }
 
-void Measuring::on_ended(const EpochOp& key, TimePoint now) {
-  const uint32_t us = clock_.ended(key, now);
-  if (adviser_) adviser_->on_ended(key, us);
+void Measuring::on_ended(const EpochOp& op, TimePoint now) {
+  const uint32_t us = clock_.ended(op, now);
+  if (adviser_) adviser_->on_ended(op, us);
 }
 
-std::optional<Strategy> Measuring::recommend(const EpochOp& key, const Communicator& group,
+std::optional<Strategy> Measuring::recommend(const EpochOp& op, const Communicator& group,
                                              const Signature& signature, const Strategies& used,
                                              const Strategies& asked, TimePoint now) {
   for (const int host : group.hosts())
     if (host != self_) adviser_->probe_if_due(host, now);
-  adviser_->on_started(key, group, signature, used);
+  adviser_->on_started(op, group, signature, used);
   if (asked.global.kind != StrategyKind::automatic) return std::nullopt;
-  return adviser_->recommend(key.group, group, signature, used.global);
+  return adviser_->recommend(op.group, group, signature, used.global);
 }
 
 void Measuring::report_rates(TimePoint now) {

@@ -23,12 +23,12 @@ class Measuring {
   Measuring(std::shared_ptr<Tuner> tuner, const std::vector<Host>& hosts, int self,
             uint64_t slice_bytes, RateMeter& rates, SendControl send);
 
-  void on_started(const EpochOp& key, TimePoint now) { clock_.started(key, now); }
-  void on_ended(const EpochOp& key, TimePoint now);
+  void on_started(const EpochOp& op, TimePoint now) { clock_.started(op, now); }
+  void on_ended(const EpochOp& op, TimePoint now);
 
   // The leader's, at the start of an operation whose ranks asked for `asked`. Returns the strategy
   // between hosts that operations of its kind should use from now on, if that is another one.
-  std::optional<Strategy> recommend(const EpochOp& key, const Communicator& group,
+  std::optional<Strategy> recommend(const EpochOp& op, const Communicator& group,
                                     const Signature& signature, const Strategies& used,
                                     const Strategies& asked, TimePoint now);
 

@@ -56,7 +56,7 @@ struct Report {
     over,       // Completed or failed.
     gathering,  // Not called by all local ranks yet. Only if `waiting`.
   };
-  EpochOp key;
+  EpochOp op;
   Ranks members;
   Reason reason = Reason::answer;
   Phase phase = Phase::refused;
@@ -82,13 +82,13 @@ struct Fence {
 
 // Asks for a Report. A host that has not started the operation refuses it from now on.
 struct Query {
-  EpochOp key;
+  EpochOp op;
   Ranks members;
 };
 
 // The operation fails for everyone, with this status.
 struct Fail {
-  EpochOp key;
+  EpochOp op;
   Ranks members;
   Status status;
 };
@@ -127,11 +127,11 @@ struct Abort {
 
 // Asks for Started when the operation has started there (see early_budget.h).
 struct WantStarted {
-  EpochOp key;
+  EpochOp op;
 };
 // The operation has started here, or ended.
 struct Started {
-  EpochOp key;
+  EpochOp op;
 };
 
 using Message = std::variant<Announce, Report, Fence, Query, Fail, Propose, Adopt, RankGone, Abort,

@@ -201,7 +201,7 @@ class Cluster {
 
   Operation operation_of(int host, uint64_t number) {
     Operation operation;
-    operation.key = {1, 0, number};
+    operation.id = {1, 0, number};
     operation.execution =
         make_execution_plan({job_.collective, job_.root, job_.strategies, job_.hosts}, host);
     operation.dtype = job_.dtype;

@@ -150,7 +150,7 @@ class EngineTest : public ::testing::Test {
   Operation all_reduce(uint64_t seq) {
     Operation operation =
         operation_of(execution_plan_of(Collective::all_reduce, StrategyKind::centralized, 2), 4);
-    operation.key = {1, 0, seq};
+    operation.id = {1, 0, seq};
     operation.sender = &sender_;
     auto* tensor = reinterpret_cast<std::byte*>(tensor_.data());
     operation.local = {{0, tensor, tensor}};
@@ -365,8 +365,8 @@ TEST_F(EngineTest, AFrameOfAnotherAgreementIsReportedAndNeverUsed) {
 TEST_F(EngineTest, WhoHearsOfAMismatchMayCancelFromInside) {
   Operation operation = all_reduce(0);
   operation.agreement = 7;
-  operation.mismatch = [this, key = operation.key](int) {
-    engine_->cancel(key, failed_precondition("they differ"));
+  operation.mismatch = [this, id = operation.id](int) {
+    engine_->cancel(id, failed_precondition("they differ"));
   };
   ASSERT_TRUE(engine_->on_frame(frame(0, 0, 16, 8)).ok());
   engine_->start(std::move(operation));
@@ -380,7 +380,7 @@ TEST_F(EngineTest, AGroupsOldestNeverWaitForAnotherGroup) {
   const uint64_t window = EngineLimits().ops_in_flight;
   for (uint64_t seq = 0; seq < window; ++seq) engine_->start(all_reduce(seq));
   Operation other = all_reduce(0);
-  other.key.group = 9;
+  other.id.group = 9;
   engine_->start(std::move(other));
   Frame arrived = frame(0, 0, 16);
   arrived.header.group = 9;

@@ -166,7 +166,7 @@ class NcclCluster {
 
   Operation operation_of(int host, uint64_t seq, const NcclJob& job, bool by_nccl) {
     Operation operation;
-    operation.key = {1, 0, seq};
+    operation.id = {1, 0, seq};
     operation.execution = make_execution_plan(
         {job.collective, job.root, {{StrategyKind::centralized}, {StrategyKind::ring}}, hosts_},
         host);

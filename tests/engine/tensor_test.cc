@@ -141,7 +141,7 @@ const std::vector<Strategy> kWindowStrategies = {{StrategyKind::centralized},
 
 Operation operation_of(const Plan& plan, int host, uint64_t count, Status& end) {
   Operation operation;
-  operation.key = {1, 0, 0};
+  operation.id = {1, 0, 0};
   operation.execution = make_execution_plan(plan, host);
   operation.count = count;
   operation.slice_bytes = kSliceBytes;
@@ -182,14 +182,14 @@ TEST(RankTensorsTest, NothingOfACancelledOperationIsPassed) {
   Status end = kUnderWay;
   uint64_t passed = 0;
   Operation operation = operation_of(plan, 0, window.size() / 4, end);
-  const OpId key = operation.key;
+  const OpId id = operation.id;
   operation.local.push_back(
       {0, window.data(), window.data(), uint64_t{1} << 30, [&] { return window.size(); }});
   operation.release_window = [&](uint64_t bytes) { passed += bytes; };
   net.start(0, std::move(operation));
   net.run();
   ASSERT_EQ(end, kUnderWay);
-  net.engine(0).cancel(key, aborted("for all"));
+  net.engine(0).cancel(id, aborted("for all"));
   net.run();
   EXPECT_EQ(end.code(), Code::aborted);
   EXPECT_EQ(passed, 0u);

@@ -106,17 +106,17 @@ class AgreementTest : public ::testing::Test {
       EXPECT_TRUE(taken.ok()) << taken.to_string();
     }
     if (const Start* start = std::get_if<Start>(&action)) {
-      starts_[at][start->key.number] = start->agreement;
-      strategies_[at][start->key.number] = start->strategies;
+      starts_[at][start->op.number] = start->agreement;
+      strategies_[at][start->op.number] = start->strategies;
     }
     if (const Cancel* cancel = std::get_if<Cancel>(&action))
-      if (starts_[at].contains(cancel->key.number))
-        members_[at]->on_finished(cancel->key, cancel->cause);
+      if (starts_[at].contains(cancel->op.number))
+        members_[at]->on_finished(cancel->op, cancel->cause);
     if (const EndEpoch* end = std::get_if<EndEpoch>(&action))
       for (const auto& [number, agreement] : starts_[at])
         if (!answers_[at].contains(number)) members_[at]->on_finished({0, number}, end->cause);
     if (const Complete* complete = std::get_if<Complete>(&action))
-      answers_[at][complete->key.number] = complete->status;
+      answers_[at][complete->op.number] = complete->status;
   }
 
   const Roster roster_ = roster_of(4);

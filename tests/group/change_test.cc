@@ -100,7 +100,7 @@ TEST_F(AgreementTest, NoHostStartsPastItsFenceBeforeTheChangeIsAdopted) {
 // Each breaks one rule and, if accepted, would be looked up where there is nothing.
 TEST_F(AgreementTest, InvalidReportsAreRefused) {
   Report sound;  // Of host b, which has ranks 2 and 3.
-  sound.key = {0, 7};
+  sound.op = {0, 7};
   sound.reason = Report::Reason::waiting;
   sound.phase = Report::Phase::gathering;
   sound.rank = 2;
@@ -114,11 +114,11 @@ TEST_F(AgreementTest, InvalidReportsAreRefused) {
   };
   for (const Ranks& members : {Ranks{0, 99}, {-1, 2}, {2, 2}, {0, 1}, {}})
     refused("no group, or one of others", [&](Report& report) {
-      report.key.group = 9;
+      report.op.group = 9;
       report.members = members;
     });
   refused("an answer for others", [](Report& report) {
-    report.key.group = 9;
+    report.op.group = 9;
     report.members = {0, 1};
     report.reason = Report::Reason::answer;
     report.rank = -1;

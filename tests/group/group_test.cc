@@ -131,14 +131,14 @@ TEST_F(AgreementTest, ARefusedRequestFailsTheOperationForAll) {
 // Reports are untrusted: this one claims a mismatch in an operation that no rank has called.
 TEST_F(AgreementTest, ADisagreementAboutNothingBlamesNobody) {
   Report mismatch;
-  mismatch.key = {0, 7};
+  mismatch.op = {0, 7};
   mismatch.reason = Report::Reason::mismatch;
   mismatch.phase = Report::Phase::started;
   mismatch.rank = 2;
   mismatch.peer = 0;
   EXPECT_TRUE(leader_.on_message(1, mismatch, now_).ok());
   Report answer;
-  answer.key = mismatch.key;
+  answer.op = mismatch.op;
   EXPECT_TRUE(leader_.on_message(1, answer, now_).ok());
   run();
   for (uint64_t number = 0; number < 7; ++number) {
@@ -156,7 +156,7 @@ class ComparisonTest : public AgreementTest {
   // The host reports that its ranks wait for an operation of that many elements.
   void wait(int host, uint64_t number, uint64_t count) {
     Report report;
-    report.key = {0, number};
+    report.op = {0, number};
     report.reason = Report::Reason::waiting;
     report.phase = Report::Phase::gathering;
     report.rank = host == 0 ? 0 : 2;
@@ -168,7 +168,7 @@ class ComparisonTest : public AgreementTest {
     std::vector<uint64_t> numbers;
     for (const Send& send : leader_.take_sends())
       if (const Fail* fail = std::get_if<Fail>(&send.message); fail != nullptr && send.host == 0)
-        numbers.push_back(fail->key.number);
+        numbers.push_back(fail->op.number);
     return numbers;
   }
 };
@@ -190,7 +190,7 @@ TEST_F(ComparisonTest, WhatIsComparedMakesRoomByItsAge) {
 TEST_F(ComparisonTest, WhatHasFailedIsComparedNoMore) {
   wait(0, 0, 4);
   Report refusal;
-  refusal.key = {0, 0};
+  refusal.op = {0, 0};
   refusal.reason = Report::Reason::refusal;
   refusal.status = invalid_argument("rank 2 asked for nonsense");
   EXPECT_TRUE(leader_.on_message(1, refusal, now_).ok());
@@ -210,7 +210,7 @@ TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
   const auto look = [&] {
     for (const Action& action : follower.take_actions())
       if (const Complete* complete = std::get_if<Complete>(&action)) {
-        answered.push_back(complete->key);
+        answered.push_back(complete->op);
         EXPECT_EQ(complete->status, unavailable("host b was lost"));
       }
   };
@@ -233,7 +233,7 @@ TEST_F(AgreementTest, WhatTheEngineFailsEndsTheEpochAndIsAnswered) {
   for (const Action& action : follower.take_actions())
     if (const Complete* complete = std::get_if<Complete>(&action)) answers.push_back(*complete);
   ASSERT_EQ(answers.size(), 1u);
-  EXPECT_EQ(answers[0].key, (EpochOp{0, 0}));
+  EXPECT_EQ(answers[0].op, (EpochOp{0, 0}));
   EXPECT_EQ(answers[0].status, broken);
 }
 

@@ -8,8 +8,8 @@ namespace {
 
 constexpr Us kGrace = 500'000;  // After its deadline, every call must have ended.
 
-std::string name(const EpochOp& key) {
-  return std::to_string(key.group) + "#" + std::to_string(key.number);
+std::string name(const EpochOp& op) {
+  return std::to_string(op.group) + "#" + std::to_string(op.number);
 }
 
 // The status without the collective's name, which is that of the called rank's own call.
@@ -52,22 +52,22 @@ const Ranks& Job::members(uint32_t group) const {
 }
 
 // A rank's contribution to a chunk: random, so that every sum is unique.
-uint64_t Job::contribution(const EpochOp& key, int rank, int chunk, int slice) const {
-  return Random(key.group * 1'000'003 + key.number * 10'007 + static_cast<uint64_t>(rank) * 101 +
+uint64_t Job::contribution(const EpochOp& op, int rank, int chunk, int slice) const {
+  return Random(op.group * 1'000'003 + op.number * 10'007 + static_cast<uint64_t>(rank) * 101 +
                 static_cast<uint64_t>(chunk) * 7 + static_cast<uint64_t>(slice))
       .next();
 }
 
-void Job::check_values(int index, const EpochOp& key,
+void Job::check_values(int index, const EpochOp& op,
                        const std::vector<std::vector<uint64_t>>& values) {
-  Truth& truth = truths_[key];
+  Truth& truth = truths_[op];
   truth.completed.insert(index);
-  const Communicator& group = *host(index).follower->find(key.group);
-  if (truth.calls.size() != members(key.group).size())
-    return wrong(name(key) + " completed, but not all ranks had called it");
+  const Communicator& group = *host(index).follower->find(op.group);
+  if (truth.calls.size() != members(op.group).size())
+    return wrong(name(op) + " completed, but not all ranks had called it");
   for (const auto& [rank, called] : truth.calls)
     if (called.signature != truth.calls.begin()->second.signature || !called.invalid.ok())
-      return wrong(name(key) + " completed, but the ranks disagree");
+      return wrong(name(op) + " completed, but the ranks disagree");
   const HostPlan& plan =
       host_plan(truth.calls.begin()->second.signature, truth.strategies->global, group);
   for (int slice = 0; slice < Engine::kSlices; ++slice)
@@ -77,39 +77,39 @@ void Job::check_values(int index, const EpochOp& key,
       for (size_t place = 0; place < group.topology().size(); ++place)
         if (contributes(plan.plan, static_cast<int>(place), chunk))
           for (const int rank : group.topology()[place])
-            expected += contribution(key, rank, chunk, slice);
+            expected += contribution(op, rank, chunk, slice);
       if (values[static_cast<size_t>(slice)][static_cast<size_t>(chunk)] != expected)
-        return wrong(name(key) + " has a wrong value");
+        return wrong(name(op) + " has a wrong value");
     }
 }
 
 // ---- What ranks learn ----
 
-void Job::judge(int index, const EpochOp& key, Called& called, const Status& status) {
+void Job::judge(int index, const EpochOp& op, Called& called, const Status& status) {
   const SimHost& here = host(index);
   called.end = status;
   ++(status.ok() ? counts_.ok : counts_.failed);
-  say(index, "rank " + std::to_string(called.rank) + " learns of " + name(key) + ": " +
-                 status.to_string());
-  if (status.ok() && !truths_[key].completed.contains(index))
-    wrong("rank " + std::to_string(called.rank) + " gets OK for what was not done: " + name(key));
+  say(index,
+      "rank " + std::to_string(called.rank) + " learns of " + name(op) + ": " + status.to_string());
+  if (status.ok() && !truths_[op].completed.contains(index))
+    wrong("rank " + std::to_string(called.rank) + " gets OK for what was not done: " + name(op));
   if (now_ > called.deadline + kGrace && !here.was_stopped)
-    wrong("rank " + std::to_string(called.rank) + " waited for " + name(key) + " too long");
+    wrong("rank " + std::to_string(called.rank) + " waited for " + name(op) + " too long");
   if (status != here.follower->cause()) {
-    Truth& truth = truths_[key];
+    Truth& truth = truths_[op];
     if (truth.verdict && essence(*truth.verdict) != essence(status))
-      wrong("two verdicts about " + name(key) + ": " + truth.verdict->to_string() + ", and " +
+      wrong("two verdicts about " + name(op) + ": " + truth.verdict->to_string() + ", and " +
             status.to_string());
-    if (!truth.verdict) check_verdict(key, truth, status);
+    if (!truth.verdict) check_verdict(op, truth, status);
     truth.verdict = status;
   }
   RankState& rank = ranks_[static_cast<size_t>(called.rank)];
-  if (rank.waits != key) return;
+  if (rank.waits != op) return;
   rank.waits.reset();
   schedule_call(called.rank, now_);
 }
 
-void Job::check_verdict(const EpochOp& key, const Truth& truth, const Status& status) {
+void Job::check_verdict(const EpochOp& op, const Truth& truth, const Status& status) {
   if (status.ok()) return;  // See check_values().
   const bool refused = std::ranges::any_of(
       truth.calls, [&](const auto& entry) { return entry.second.invalid == status; });
@@ -123,38 +123,38 @@ void Job::check_verdict(const EpochOp& key, const Truth& truth, const Status& st
         });
     const bool one_sided = status.message().find("another host asks") != std::string::npos;
     if (one_sided ? status.culprit() != Culprit() : blamed == truth.calls.end())
-      wrong(name(key) + ": blames the wrong rank, or none: " + status.to_string());
-    if (!differs) wrong(name(key) + ": nobody disagrees: " + status.to_string());
+      wrong(name(op) + ": blames the wrong rank, or none: " + status.to_string());
+    if (!differs) wrong(name(op) + ": nobody disagrees: " + status.to_string());
   } else if (status.code() == Code::unavailable) {
     const int who = status.culprit().rank;
     const bool gone = who >= 0 && ranks_[static_cast<size_t>(who)].gone;
     if (!gone || blamed != truth.calls.end())
-      wrong(name(key) + ": who is blamed is not absent: " + status.to_string());
+      wrong(name(op) + ": who is blamed is not absent: " + status.to_string());
   } else if (status.code() == Code::deadline_exceeded) {
-    check_lateness(key, truth, status);
+    check_lateness(op, truth, status);
   } else {
-    wrong(name(key) + ": an error that nothing brought about: " + status.to_string());
+    wrong(name(op) + ": an error that nothing brought about: " + status.to_string());
   }
   if (script_.only_disagrees && status.code() == Code::deadline_exceeded)
-    wrong(name(key) + " was late where nothing was: " + status.to_string());
+    wrong(name(op) + " was late where nothing was: " + status.to_string());
 }
 
 // The blamed rank must not have called before the first deadline, or its worker was stopped.
-void Job::check_lateness(const EpochOp& key, const Truth& truth, const Status& status) {
+void Job::check_lateness(const EpochOp& op, const Truth& truth, const Status& status) {
   Us first = Script::kNever;
   for (const auto& [rank, called] : truth.calls) first = std::min(first, called.deadline);
-  if (now_ < first) wrong(name(key) + " failed before its deadline: " + status.to_string());
+  if (now_ < first) wrong(name(op) + " failed before its deadline: " + status.to_string());
   const int who = status.culprit().rank;
   if (who < 0 && !status.culprit().host.empty()) return check_end(status);  // A worker.
   if (who < 0) {
-    if (script_.changes.empty()) wrong(name(key) + ": nobody is blamed: " + status.to_string());
+    if (script_.changes.empty()) wrong(name(op) + ": nobody is blamed: " + status.to_string());
     return;
   }
   const auto called = std::ranges::find_if(
       truth.calls, [&](const auto& entry) { return entry.second.rank == who; });
   const bool absent = called == truth.calls.end() || called->second.at >= first;
   const bool stopped = host(home_[static_cast<size_t>(who)]).was_stopped;
-  if (!absent && !stopped) wrong(name(key) + ": who is blamed had called: " + status.to_string());
+  if (!absent && !stopped) wrong(name(op) + ": who is blamed had called: " + status.to_string());
 }
 
 // The epoch may end only if a worker was stopped or lost, or data was too slow.
@@ -173,9 +173,9 @@ void Job::check_end(const Status& cause) {
 
 void Job::check_rest() {
   if (now_ >= kLatestEnd) return wrong("it does not end");
-  for (const auto& [key, truth] : truths_) {
+  for (const auto& [op, truth] : truths_) {
     const bool all_agree =
-        truth.calls.size() == members(key.group).size() &&
+        truth.calls.size() == members(op.group).size() &&
         std::ranges::all_of(truth.calls, [&, &first = truth.calls.begin()->second](const auto& e) {
           return e.second.signature == first.signature && e.second.invalid.ok();
         });
@@ -183,9 +183,9 @@ void Job::check_rest() {
       const SimHost& where = host(home_[static_cast<size_t>(called.rank)]);
       const bool away = where.dead || where.stopped_until == Script::kNever;
       if (!called.end && !away)
-        wrong("rank " + std::to_string(called.rank) + " never learnt of " + name(key));
+        wrong("rank " + std::to_string(called.rank) + " never learnt of " + name(op));
       if (script_.only_disagrees && all_agree && !called.end->ok())
-        wrong(name(key) + " failed, though all agree: " + called.end->to_string());
+        wrong(name(op) + " failed, though all agree: " + called.end->to_string());
     }
   }
   for (int index = 0; index < static_cast<int>(hosts_.size()); ++index) check_rest(index);

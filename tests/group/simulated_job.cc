@@ -13,21 +13,21 @@ struct Describe {
     static const char* const kReasons[] = {"answer", "waiting", "late", "mismatch", "refusal"};
     static const char* const kPhases[] = {"refused", "started", "over", "gathering"};
     return std::string("Report ") + kReasons[static_cast<int>(m.reason)] + " " +
-           kPhases[static_cast<int>(m.phase)] + name(m.key);
+           kPhases[static_cast<int>(m.phase)] + name(m.op);
   }
   std::string operator()(const Fence& m) const { return "Fence at " + std::to_string(m.number); }
-  std::string operator()(const Query& m) const { return "Query" + name(m.key); }
+  std::string operator()(const Query& m) const { return "Query" + name(m.op); }
   std::string operator()(const Fail& m) const {
-    return "Fail" + name(m.key) + " " + m.status.to_string();
+    return "Fail" + name(m.op) + " " + m.status.to_string();
   }
   std::string operator()(const Propose& m) const { return "Propose " + std::to_string(m.version); }
   std::string operator()(const Adopt& m) const { return "Adopt from " + std::to_string(m.from); }
   std::string operator()(const RankGone& m) const { return "RankGone " + std::to_string(m.rank); }
   std::string operator()(const Abort& m) const { return "Abort " + m.cause.to_string(); }
-  std::string operator()(const WantStarted& m) const { return "WantStarted" + name(m.key); }
-  std::string operator()(const Started& m) const { return "Started" + name(m.key); }
-  static std::string name(const EpochOp& key) {
-    return " " + std::to_string(key.group) + "#" + std::to_string(key.number);
+  std::string operator()(const WantStarted& m) const { return "WantStarted" + name(m.op); }
+  std::string operator()(const Started& m) const { return "Started" + name(m.op); }
+  static std::string name(const EpochOp& op) {
+    return " " + std::to_string(op.group) + "#" + std::to_string(op.number);
   }
 };
 
@@ -53,9 +53,7 @@ Job::Job(const Script& script, uint64_t seed, const Tampering& tampering, bool t
     rules.automatic = [](Collective, uint64_t, const Communicator&) {
       return Strategy{StrategyKind::ring, 0};
     };
-    rules.blocker = [engine = host.engine.get()](const EpochOp& key) {
-      return engine->blocker(key);
-    };
+    rules.blocker = [engine = host.engine.get()](const EpochOp& op) { return engine->blocker(op); };
     host.follower =
         std::make_unique<Follower>(script.roster, homes_, static_cast<int>(index), rules);
     host.early = std::make_unique<EarlyBudget>(hosts_.size(), script.budget_frames);
@@ -131,13 +129,13 @@ void Job::call(int rank) {
     if (!here.follower->make_group(group, script_.groups[what.group]).ok()) wrong("no group");
   here.made[what.group] = true;
   const int place = *here.follower->find(group)->rank_of(rank);
-  const EpochOp key{group, here.follower->next(group, place)};
+  const EpochOp op{group, here.follower->next(group, place)};
   const Us deadline = now_ + what.timeout_ms * 1000;
-  truths_[key].calls[place] = {rank, now_, deadline, canonical(what.signature), what.invalid, {}};
+  truths_[op].calls[place] = {rank, now_, deadline, canonical(what.signature), what.invalid, {}};
   ++state.calls[group];
   say(home, "rank " + std::to_string(rank) + " calls " + std::to_string(group) + "#" +
-                std::to_string(key.number) + " " + to_string(what.signature));
-  if (mine.waits) state.waits = key;
+                std::to_string(op.number) + " " + to_string(what.signature));
+  if (mine.waits) state.waits = op;
   here.follower->on_call(
       group, place, {what.signature, what.invalid, time(deadline), what.timeout_ms}, time(now_));
   if (!mine.waits) schedule_call(rank, now_);
@@ -241,47 +239,47 @@ void Job::hear(int from, int to, bool up, const Message& message) {
 
 void Job::perform(int index, const Start& start) {
   SimHost& here = host(index);
-  say(index, "starts" + Describe::name(start.key) + " by " + to_string(start.strategies));
-  Truth& truth = truths_[start.key];
-  const Communicator& group = *here.follower->find(start.key.group);
+  say(index, "starts" + Describe::name(start.op) + " by " + to_string(start.strategies));
+  Truth& truth = truths_[start.op];
+  const Communicator& group = *here.follower->find(start.op.group);
   const Called& mine = truth.calls.at(group.local_ranks().front());
   const bool all_agree = std::ranges::all_of(
       truth.calls, [&](const auto& other) { return other.second.signature == mine.signature; });
   if (truth.strategies && *truth.strategies != start.strategies && all_agree)
-    wrong("two hosts run" + Describe::name(start.key) + " by different strategies");
+    wrong("two hosts run" + Describe::name(start.op) + " by different strategies");
   truth.strategies = start.strategies;
   here.engine->start(start, group, host_plan(start.signature, start.strategies.global, group));
-  notify_waiters(index, start.key);
+  notify_waiters(index, start.op);
   here.engine->pump();
 }
 
 void Job::perform(int index, const Cancel& cancel) {
   SimHost& here = host(index);
-  say(index, "cancels" + Describe::name(cancel.key));
-  const bool ran = here.engine->runs(cancel.key);
-  here.engine->forget(cancel.key);
-  here.early->on_ended(cancel.key);
-  notify_waiters(index, cancel.key);
-  if (ran) here.follower->on_finished(cancel.key, cancel.cause);
+  say(index, "cancels" + Describe::name(cancel.op));
+  const bool ran = here.engine->runs(cancel.op);
+  here.engine->forget(cancel.op);
+  here.early->on_ended(cancel.op);
+  notify_waiters(index, cancel.op);
+  if (ran) here.follower->on_finished(cancel.op, cancel.cause);
   here.engine->pump();
 }
 
 void Job::perform(int index, const Complete& complete) {
-  if (lent_.contains({index, complete.key}))
-    wrong("ranks learn of" + Describe::name(complete.key) + " whose memory a link still reads");
-  const Communicator& group = *host(index).follower->find(complete.key.group);
-  for (auto& [place, called] : truths_[complete.key].calls)
+  if (lent_.contains({index, complete.op}))
+    wrong("ranks learn of" + Describe::name(complete.op) + " whose memory a link still reads");
+  const Communicator& group = *host(index).follower->find(complete.op.group);
+  for (auto& [place, called] : truths_[complete.op].calls)
     if (group.host_of(place) == index && !called.end)
-      judge(index, complete.key, called, complete.status);
+      judge(index, complete.op, called, complete.status);
 }
 
 void Job::perform(int index, const EndEpoch& end) {
   say(index, "ends the epoch: " + end.cause.to_string());
-  for (const EpochOp& key : host(index).engine->abort()) {
-    lent_.insert({index, key});
-    at(now_ + 1 + random_.below(2'000), index, [this, index, key, cause = end.cause] {
-      lent_.erase({index, key});
-      host(index).follower->on_finished(key, cause);
+  for (const EpochOp& op : host(index).engine->abort()) {
+    lent_.insert({index, op});
+    at(now_ + 1 + random_.below(2'000), index, [this, index, op, cause = end.cause] {
+      lent_.erase({index, op});
+      host(index).follower->on_finished(op, cause);
     });
   }
   if (counts_.epochs_ended++ == 0) check_end(end.cause);
@@ -292,30 +290,30 @@ void Job::perform(int index, const EndEpoch& end) {
 Engine::Hooks Job::hooks(int index) {
   Engine::Hooks hooks;
   hooks.send = [this, index](int to, const Frame& frame) { return send(index, to, frame); };
-  hooks.mismatch = [this, index](const EpochOp& key, int from) {
-    host(index).follower->on_mismatch(key, from);
+  hooks.mismatch = [this, index](const EpochOp& op, int from) {
+    host(index).follower->on_mismatch(op, from);
   };
-  hooks.contribution = [this, index](const EpochOp& key, int chunk, int slice) {
-    const Communicator& group = *host(index).follower->find(key.group);
+  hooks.contribution = [this, index](const EpochOp& op, int chunk, int slice) {
+    const Communicator& group = *host(index).follower->find(op.group);
     uint64_t sum = 0;
-    for (const int rank : group.local_ranks()) sum += contribution(key, rank, chunk, slice);
+    for (const int rank : group.local_ranks()) sum += contribution(op, rank, chunk, slice);
     return sum;
   };
-  hooks.done = [this, index](const EpochOp& key, const auto& values) {
-    completed(index, key, values);
+  hooks.done = [this, index](const EpochOp& op, const auto& values) {
+    completed(index, op, values);
   };
   return hooks;
 }
 
 // The budget is in frames here.
 bool Job::send(int from, int to, const Frame& frame) {
-  const EarlyBudget::Admission admission = host(from).early->admit(to, frame.key, 1);
+  const EarlyBudget::Admission admission = host(from).early->admit(to, frame.op, 1);
   if (admission == EarlyBudget::Admission::wait_and_ask) {
-    say(from, "wants started" + Describe::name(frame.key));
-    post(from, to, true, [this, from, to, key = frame.key] {
+    say(from, "wants started" + Describe::name(frame.op));
+    post(from, to, true, [this, from, to, op = frame.op] {
       SimHost& here = host(to);
-      here.early->add_waiter(from, key);
-      if (accepts_data(*here.follower, key)) notify_waiters(to, key);
+      here.early->add_waiter(from, op);
+      if (accepts_data(*here.follower, op)) notify_waiters(to, op);
     });
   }
   if (admission != EarlyBudget::Admission::granted) return false;
@@ -323,26 +321,26 @@ bool Job::send(int from, int to, const Frame& frame) {
   return true;
 }
 
-void Job::notify_waiters(int index, const EpochOp& key) {
-  for (const int to : host(index).early->take_waiters(key))
-    post(index, to, true, [this, index, to, key] {
-      if (host(to).follower->is_running(key)) host(to).early->on_peer_started(index, key);
+void Job::notify_waiters(int index, const EpochOp& op) {
+  for (const int to : host(index).early->take_waiters(op))
+    post(index, to, true, [this, index, to, op] {
+      if (host(to).follower->is_running(op)) host(to).early->on_peer_started(index, op);
     });
 }
 
 void Job::hear(int to, const Frame& frame) {
   SimHost& here = host(to);
-  if (here.follower->is_over(frame.key)) return;
-  here.early->on_peer_started(frame.from, frame.key);
+  if (here.follower->is_over(frame.op)) return;
+  here.early->on_peer_started(frame.from, frame.op);
   here.engine->take(frame);
   here.engine->pump();
 }
 
-void Job::completed(int index, const EpochOp& key,
+void Job::completed(int index, const EpochOp& op,
                     const std::vector<std::vector<uint64_t>>& values) {
-  check_values(index, key, values);
-  host(index).early->on_ended(key);
-  host(index).follower->on_finished(key, {});
+  check_values(index, op, values);
+  host(index).early->on_ended(op);
+  host(index).follower->on_finished(op, {});
 }
 
 }  // namespace tutti::simulated

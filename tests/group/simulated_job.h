@@ -113,19 +113,18 @@ class Job {
   void hear(int from, int to, bool up, const Message& message);
   bool send(int from, int to, const Frame& frame);
   void hear(int to, const Frame& frame);
-  void notify_waiters(int index, const EpochOp& key);
+  void notify_waiters(int index, const EpochOp& op);
   void post(int from, int to, bool data, std::function<void()> run);
   void set_alarm(int index);
   Engine::Hooks hooks(int index);
 
   // Checks.
-  uint64_t contribution(const EpochOp& key, int job_rank, int chunk, int slice) const;
-  void completed(int index, const EpochOp& key, const std::vector<std::vector<uint64_t>>& values);
-  void check_values(int index, const EpochOp& key,
-                    const std::vector<std::vector<uint64_t>>& values);
-  void judge(int index, const EpochOp& key, Called& called, const Status& status);
-  void check_verdict(const EpochOp& key, const Truth& truth, const Status& status);
-  void check_lateness(const EpochOp& key, const Truth& truth, const Status& status);
+  uint64_t contribution(const EpochOp& op, int job_rank, int chunk, int slice) const;
+  void completed(int index, const EpochOp& op, const std::vector<std::vector<uint64_t>>& values);
+  void check_values(int index, const EpochOp& op, const std::vector<std::vector<uint64_t>>& values);
+  void judge(int index, const EpochOp& op, Called& called, const Status& status);
+  void check_verdict(const EpochOp& op, const Truth& truth, const Status& status);
+  void check_lateness(const EpochOp& op, const Truth& truth, const Status& status);
   void check_end(const Status& cause);
   void check_rest();
   void check_rest(int index);
