@@ -128,7 +128,7 @@ struct NcclLink {
   // Operations that have memory on the GPU for this at once.
   static constexpr int kOpsAtOnce = 4;
   nccl::Communicator communicator;
-  nccl::Turns turns{kOpsAtOnce};
+  nccl::LaunchOrder launch_order{kOpsAtOnce};
   // On the GPU, behind the work that was launched last. NCCL does not promise that work on several
   // streams is done in the order of its launches, which all hosts have in common.
   std::unique_ptr<Event> last;

@@ -10,7 +10,7 @@ NcclTensors::NcclTensors(GpuSet& gpus, std::function<void()> wake, const Operati
     : DeviceTensors(gpus, std::move(wake), operation, pieces),
       link_(*operation.nccl),
       scratch_(scratch),
-      ticket_(link_.turns.add([this] {
+      ticket_(link_.launch_order.add([this] {
         if (Status begun = begin(); !begun.ok()) return fail(begun);
         go_on();
       })) {}
@@ -26,7 +26,7 @@ NcclTensors::~NcclTensors() {
 // ---- Beginning and end ----
 
 Status NcclTensors::finished(uint64_t) {
-  link_.turns.set_ready(ticket_);
+  link_.launch_order.set_ready(ticket_);
   return {};
 }
 
@@ -42,7 +42,7 @@ Status NcclTensors::finish() {
   if (Status passed = pass_streams(); !passed.ok()) return passed;
   is_over_ = true;
   const Status notified = notify().status();
-  link_.turns.pass(ticket_);
+  link_.launch_order.pass(ticket_);
   return notified;
 }
 
@@ -61,7 +61,7 @@ void NcclTensors::fail(const Status& cause, const std::function<void(const Statu
 }
 
 void NcclTensors::leave() {
-  if (!std::exchange(has_left_, true)) link_.turns.leave(ticket_);
+  if (!std::exchange(has_left_, true)) link_.launch_order.leave(ticket_);
 }
 
 bool NcclTensors::settled() {

@@ -53,7 +53,7 @@ class NcclTensors final : public DeviceTensors {
 
   NcclLink& link_;
   ScratchPool& scratch_;
-  const nccl::Turns::Ticket ticket_;
+  const nccl::LaunchOrder::Ticket ticket_;
   ScratchPool::Block piece_memory_;
   uint64_t next_piece_ = 0;
   int works_ = 0;  // That NCCL was given.

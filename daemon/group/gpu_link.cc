@@ -220,7 +220,7 @@ void GpuLink::end_epoch(const std::string& what, const Status& cause, const Culp
 }
 
 void GpuLink::close() {
-  if (link_ != nullptr) link_->turns.close();
+  if (link_ != nullptr) link_->launch_order.close();
 }
 
 void GpuLink::abort() {

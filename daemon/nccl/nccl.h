@@ -16,7 +16,7 @@
 #include "daemon/base/loop.h"
 #include "daemon/base/status.h"
 #include "daemon/cuda/cuda.h"
-#include "daemon/nccl/turns.h"
+#include "daemon/nccl/launch_order.h"
 #include "proto/types.h"
 
 namespace tutti::nccl {

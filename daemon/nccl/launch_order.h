@@ -8,11 +8,11 @@
 
 namespace tutti::nccl {
 
-class Turns {
+class LaunchOrder {
  public:
   using Ticket = uint64_t;
   // `at_once`: operations that have begun to launch and whose work has not ended.
-  explicit Turns(int at_once) : room_(at_once) {}
+  explicit LaunchOrder(int at_once) : room_(at_once) {}
 
   // `go`: called from inside a call of this class, once, if the ticket is ready and its turn comes.
   Ticket add(std::function<void()> go);
