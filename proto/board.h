@@ -11,7 +11,7 @@
 // An area serves one group. It holds its header, then kBoardSlots slots with one entry for each
 // local rank, then one failure for each slot. Every rank numbers its operations on a group 0, 1, 2,
 // ...; operation N of all ranks uses slot N % kBoardSlots, in generation N / kBoardSlots + 1 of
-// that slot. A rank writes its request to its entry, stamps the entry with the number, and counts
+// that slot. A rank writes its request to its entry, then the number as its arrival, and counts
 // itself in the slot's word. The last rank to arrive compares the requests. Where they agree,
 // waiting ranks fold the tensors block by block; the rank that finishes the last block ends the
 // operation for all ranks with one change of the word.

@@ -141,8 +141,8 @@ class Arrive {
         return reopen(memory);
       case State::write:
         memory.write_request();
-        return go(State::stamp);
-      case State::stamp:
+        return go(State::store_arrived);
+      case State::store_arrived:
         memory.store_arrived(self_.local_rank, self_.number + 1);
         return go(State::load);
       case State::load:
@@ -179,7 +179,7 @@ class Arrive {
     check_settled,
     reopen,
     write,
-    stamp,
+    store_arrived,
     load,
     decide,
     hold,

@@ -9,20 +9,20 @@
 // in area.h, or a model).
 //
 // WHY IT IS SAFE. The word alone decides: arrivals are counted in it, and every phase is left by
-// compare-exchange, so an operation gets one verdict. A request does not change from its stamp
+// compare-exchange, so an operation gets one verdict. A request does not change from its arrival
 // until its rank settles, and the slot's next generation begins when all members have settled; so
 // no request is taken for another operation's. A rank publishes that it holds a block before it
 // claims it: so the worker sees a block whose rank died or stopped while folding. It fails an
 // operation only when no live rank holds a block, as outputs must not change after a failure is
 // published. Order is never inferred from the time at which something is seen: a request's number
-// is in its stamp. Fresh memory is zero, which is generation 0 and over; counts carry their
+// is in `arrived`. Fresh memory is zero, which is generation 0 and over; counts carry their
 // generation, so that an older generation's count is not taken for this one's, and each is opened
 // once, from an older generation.
 //
 // WHAT THE WORKER MUST DO, besides its procedures:
 //   - It clears a bit of `called` before it reads what the bit announces, the area's bit before the
 //     slot's.
-//     It reads the word before the stamps, and learns of deaths before it reads the stamps.
+//     It reads the word before the arrivals, and learns of deaths before it reads the arrivals.
 //   - It writes a failure before EndOp. Where ranks fold it runs StopClaims first, then waits until
 //     no live rank holds a block, then runs CompleteOp where all blocks are folded after all, else
 //     fails the operation. A rank that it does not wait for past a deadline may go on writing: then
@@ -49,11 +49,11 @@
 //     release sequence: a process that stops the claims has seen the `holding` of every claim
 //     before it, and one that sees all blocks counted sees their contents;
 //   - set_called() and ring() are acquire-release read-modify-writes, and do not test first
-//     whether the bit is set: the worker may have cleared it a moment ago and read the stamps
+//     whether the bit is set: the worker may have cleared it a moment ago and read the arrivals
 //     already. The worker clears bits, too. ring() may spare the wake-up only where it and the
 //     worker, before the worker sleeps, settle that by seq_cst accesses, as with ranks_decide;
 //   - requests are read and written as relaxed words, as a late reader may meet those of the next
-//     generation. A request that is published by a stamp or a word is read whole. Failures are
+//     generation. A request that is published by an arrival or a word is read whole. Failures are
 //     plain memory: written before the word changes, read after, and unchanged until the next
 //     generation;
 //   - a dead process's stores are visible to a process that learned of its death from the kernel.

@@ -78,7 +78,7 @@ constexpr SlotWord ended(SlotWord word, Phase verdict) {
   word.asleep = false;
   return word;
 }
-// Counts the members that have stamped their requests, but not counted themselves yet.
+// Counts the members whose arrivals are stored, but who have not counted themselves yet.
 constexpr SlotWord resumed(SlotWord word, uint32_t members) {
   word.phase = Phase::folding;
   word.asleep = false;

@@ -78,7 +78,7 @@ constexpr const char* kHang = "a hang";
 constexpr const char* kAfterFailure = "an output changes after its failure was seen";
 
 const Mutant kMutants[] = {
-    {"StampsAreNotCompared", Fault::stamps_are_not_compared, "request", kReuse},
+    {"ArrivalsAreNotCompared", Fault::arrivals_are_not_compared, "request", kReuse},
     {"WordsByStore", Fault::words_by_store, "a verdict changes", kDying},
     {"ClaimsByStore", Fault::claims_by_store, "a block is folded twice", kDying},
     {"CountsByStore", Fault::counts_by_store, kHang, {.ops = 1, .blocks = 2, .impatient = 0}},

@@ -9,7 +9,7 @@ namespace tutti::board::model {
 // A fault that is injected. The explorer must find each.
 enum class Fault : uint8_t {
   none,
-  stamps_are_not_compared,     // The worker accepts any request as one of its operation.
+  arrivals_are_not_compared,   // The worker accepts any request as one of its operation.
   words_by_store,              // A concurrent change of the word is overwritten.
   claims_by_store,             //
   counts_by_store,             // Of folded blocks.

@@ -81,9 +81,9 @@ inline void Actors::look() {
 
 inline void Actors::judge() {
   ++context_.touches;
-  const uint32_t stamp = shared_.arrived[worker_.slot][worker_.member];
-  const bool any = setup_.fault == Fault::stamps_are_not_compared && stamp != 0;
-  if (any || stamp == worker_.number + 1U)
+  const uint32_t arrived = shared_.arrived[worker_.slot][worker_.member];
+  const bool any = setup_.fault == Fault::arrivals_are_not_compared && arrived != 0;
+  if (any || arrived == worker_.number + 1U)
     worker_.arrived |= static_cast<uint8_t>(1U << worker_.member);
   if (++worker_.member == setup_.ranks) judge(worker_.arrived == context_.everyone());
 }

@@ -15,7 +15,7 @@ TEST_F(BoardTest, AnInvalidEntryFailsOnlyItsRank) {
   call(0);
   drain(loop_);
   ASSERT_EQ(taken_of(0), Numbers{0});
-  EXPECT_EQ(taken_of(1), Numbers{}) << "its stamp is another call's";
+  EXPECT_EQ(taken_of(1), Numbers{}) << "it arrived at another call";
   ASSERT_EQ(taken_of(2), Numbers{0});
   EXPECT_THAT(events(0).requests[0].invalid.message(), HasSubstr("unknown collective 200"));
   EXPECT_EQ(events(0).requests[0].invalid.culprit(), (Culprit{0, "here"}));

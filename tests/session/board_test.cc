@@ -105,8 +105,8 @@ TEST_F(BoardTest, OlderOperationsGoFirst) {
   EXPECT_EQ(word(2), (board::SlotWord{1, Phase::open, false, 1})) << "a newer one still waits";
 }
 
-// A stamp of another call of that slot: the rank has not come, or it has gone on.
-TEST_F(BoardTest, StampsOfOtherTurnsAreNotTaken) {
+// An arrival at another call of that slot: the rank has not come, or it has gone on.
+TEST_F(BoardTest, ArrivalsOfOtherGenerationsAreNotTaken) {
   arrive(0, 5);
   arrive(1, 5).arrived = 5 + kBoardSlots + 1;
   arrive(2, 5).arrived = 0;

@@ -70,17 +70,17 @@ TEST(SessionBreach, UnknownVerbsFailTheirOperation) {
   }
 }
 
-// A stamp of another operation: no rank has arrived.
-TEST(SessionBreach, StampsThatAreNotTheOperationsHandNothingOn) {
+// An arrival at another operation: no rank has arrived.
+TEST(SessionBreach, ArrivalsAtOtherOperationsHandNothingOn) {
   Loop loop;
   Served served(loop);
-  for (const uint64_t stamp : {uint64_t{0}, uint64_t{1}, uint64_t{4}, 5 + uint64_t{kBoardSlots},
-                               ~uint64_t{0}, uint64_t{1} << 63}) {
-    served.trainer.write(4, all_reduce_request()).arrived = stamp;
+  for (const uint64_t arrived : {uint64_t{0}, uint64_t{1}, uint64_t{4}, 5 + uint64_t{kBoardSlots},
+                                 ~uint64_t{0}, uint64_t{1} << 63}) {
+    served.trainer.write(4, all_reduce_request()).arrived = arrived;
     served.trainer.set_word(4, board::Phase::called, 1);
     served.trainer.call(4);
     drain(loop);
-    EXPECT_TRUE(served.events.requests.empty()) << stamp;
+    EXPECT_TRUE(served.events.requests.empty()) << arrived;
   }
   expect_served(loop, served, 4);
 }

@@ -150,7 +150,7 @@ class FakeTrainer {
   int socket() const { return socket_.get(); }
 
   void ring() { eventfd_write(doorbell_.get(), 1); }
-  // Writes the request and stamps it, as the rank with that local rank.
+  // Writes the request and its arrival, as the rank with that local rank.
   BoardEntry& write(uint64_t number, const Request& request, uint32_t local_rank = 0,
                     uint32_t area_index = 0) {
     BoardEntry& entry = area(area_index).entry(number, local_rank);
