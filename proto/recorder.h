@@ -7,7 +7,7 @@
 //   + local_ranks     RecordRing       the last kRecordsKept operations among hosts, by the worker
 //
 // A ring has a record for each operation, at its index % kRecordsKept. A record becomes valid with
-// its `stamp`, which holds the index and a checksum of the fields: a reader that copies a
+// its `checked_index`, which holds the index and a checksum of the fields: a reader that copies a
 // record while it is overwritten sees that the two do not belong together. `outcome` is added when
 // the operation ends.
 //
@@ -83,8 +83,8 @@ enum RecordField : uint32_t {
 };
 // One operation.
 struct Record {
-  alignas(64) std::atomic<uint64_t> stamp;  // See pack_stamp(); 0: never written.
-  std::atomic<uint64_t> outcome;            // See pack_outcome(); 0: under way.
+  alignas(64) std::atomic<uint64_t> checked_index;  // See pack_checked_index(); 0: never written.
+  std::atomic<uint64_t> outcome;                    // See pack_outcome(); 0: under way.
   std::atomic<uint64_t> fields[kRecordFields];
 };
 static_assert(sizeof(Record) == 64);
@@ -96,7 +96,7 @@ struct RecordRing {
 
 constexpr uint32_t low_half(uint64_t word) { return static_cast<uint32_t>(word); }
 // For record `index`: its low half + 1 below, the checksum above.
-constexpr uint64_t pack_stamp(uint64_t index, uint32_t checksum) {
+constexpr uint64_t pack_checked_index(uint64_t index, uint32_t checksum) {
   return uint64_t{checksum} << 32 | low_half(index + 1);
 }
 

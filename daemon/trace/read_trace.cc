@@ -17,7 +17,7 @@ constexpr long kMemoryFileSystem = 0x01021994;  // TMPFS_MAGIC: of a memfd.
 
 // The words of a Record, copied.
 struct RecordWords {
-  uint64_t stamp = 0;
+  uint64_t checked_index = 0;
   uint64_t outcome = 0;
   RecordFields fields{};
 };
@@ -132,7 +132,8 @@ class Reader {
 
   // nullopt: the record is another one's, or was not written as a whole, or makes no sense.
   std::optional<Operation> decode(uint64_t index, const RecordWords& words) const {
-    if (words.stamp != pack_stamp(index, checksum_of(index, words.fields))) return std::nullopt;
+    if (words.checked_index != pack_checked_index(index, checksum_of(index, words.fields)))
+      return std::nullopt;
     const auto call = std::bit_cast<RecordedCall>(words.fields[kRecordedCall]);
     const auto choice = std::bit_cast<RecordedChoice>(words.fields[kRecordedChoice]);
     if (call.area >= trace_.groups.size() || call.collective >= kCollectives ||

@@ -60,14 +60,15 @@ inline uint64_t record_begin(RecordRing& ring, const RecordFields& fields) {
   Record& record = ring.records[index % kRecordsKept];
   record.outcome.store(0, relaxed);
   for (size_t i = 0; i < fields.size(); ++i) record.fields[i].store(fields[i], relaxed);
-  record.stamp.store(pack_stamp(index, checksum_of(index, fields)), std::memory_order_release);
+  record.checked_index.store(pack_checked_index(index, checksum_of(index, fields)),
+                             std::memory_order_release);
   return index;
 }
 
 // Adds the outcome, unless a later operation has taken the record's place.
 inline void record_end(RecordRing& ring, uint64_t index, uint64_t duration_ns, Code code) {
   Record& record = ring.records[index % kRecordsKept];
-  if (low_half(record.stamp.load(std::memory_order_relaxed)) != low_half(index + 1)) return;
+  if (low_half(record.checked_index.load(std::memory_order_relaxed)) != low_half(index + 1)) return;
   record.outcome.store(pack_outcome(duration_ns, index, static_cast<uint32_t>(code)),
                        std::memory_order_relaxed);
 }

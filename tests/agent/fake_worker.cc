@@ -63,7 +63,8 @@ Fd make_recorder() {
   const trace::RecordFields fields = {0, 123, 492, 1, 0, 0};
   const uint64_t ring = rank_recorder_offset(0) + offsetof(RankRecorder, ring);
   write_at(ring, uint64_t{1});
-  write_at(ring + offsetof(RecordRing, records), pack_stamp(0, trace::checksum_of(0, fields)));
+  write_at(ring + offsetof(RecordRing, records),
+           pack_checked_index(0, trace::checksum_of(0, fields)));
   write_at(ring + offsetof(RecordRing, records) + offsetof(Record, fields), fields);
   return memory;
 }

@@ -413,7 +413,7 @@ def recorders():
         group=struct.pack("<HIQ", 9, words["group"], 0),
         rank=struct.pack("<HIQ", 9, words["rank"], 1),
         next=struct.pack("<HIQ", 9, words["next"], 1 << 63),
-        stamp=struct.pack("<HIQ", 9, words["record"], 1),
+        checked_index=struct.pack("<HIQ", 9, words["record"], 1),
         outcome=struct.pack("<HIQ", 9, words["record"] + 1, 0xFFFF),
     )
 

@@ -117,7 +117,7 @@ TEST(Trace, ARecordThatIsHalfWrittenIsLeftOut) {
   for (uint32_t field = 0; field < kRecordFields; ++field) {
     Recorder recorder;
     for (uint64_t i = 0; i < 3; ++i) recorder.begin(i);
-    // As if the next generation's fields were on their way, and its stamp not yet.
+    // As if the next generation's fields were on their way, and its checked index not yet.
     recorder.ring().records[1].fields[field] += 1;
     const std::vector<Operation> left = recorder.operations();
     ASSERT_EQ(left.size(), 2u) << field;
@@ -203,12 +203,12 @@ TEST(Trace, GarbageNeverMakesMoreThanWellFormedOperations) {
     if (round % 3 == 0) {
       recorder.view.rank(0).rank = 4;
       recorder.add_group(0, 0, 9, 0b11);
-      // Stamps that fit, whatever the rest is.
+      // Checksums that fit, whatever the rest is.
       for (uint64_t index = 0; index < kRecordsKept; ++index) {
         Record& record = recorder.ring().records[index];
         trace::RecordFields fields{};
         for (size_t i = 0; i < fields.size(); ++i) fields[i] = record.fields[i];
-        record.stamp = pack_stamp(index, trace::checksum_of(index, fields));
+        record.checked_index = pack_checked_index(index, trace::checksum_of(index, fields));
       }
       recorder.ring().next = kRecordsKept;
     }
