@@ -35,7 +35,7 @@ Status check_outgoing(const FrameHeader& header, size_t payload_bytes, size_t fr
   return {};
 }
 
-FrameHeader FrameStamper::stamp(FrameHeader header, size_t payload_bytes) {
+FrameHeader FrameSequencer::complete(FrameHeader header, size_t payload_bytes) {
   header.magic = kFrameMagic;
   header.version = kFrameVersion;
   header.link_seq = next_seq_++;

@@ -15,9 +15,9 @@ namespace tutti {
 Status check_outgoing(const FrameHeader& header, size_t payload_bytes, size_t frame_bytes_max);
 
 // The sending side of one direction: fills in the header fields that belong to the link.
-class FrameStamper {
+class FrameSequencer {
  public:
-  FrameHeader stamp(FrameHeader header, size_t payload_bytes);
+  FrameHeader complete(FrameHeader header, size_t payload_bytes);
 
  private:
   uint64_t next_seq_ = 0;

@@ -191,7 +191,7 @@ std::unique_ptr<PendingFrame> LinkCore::next_frame_locked() {
   if (!may_send || queue_.empty()) return nullptr;
   std::unique_ptr<PendingFrame> next = std::move(queue_.front());
   queue_.pop_front();
-  next->header = stamper_.stamp(next->header, next->bytes().size());
+  next->header = sequencer_.complete(next->header, next->bytes().size());
   // A ping does not count, or only every second tick would send one.
   if (next->header.kind != FrameKind::ping) sent_since_tick_ = true;
   return next;

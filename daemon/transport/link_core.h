@@ -141,7 +141,7 @@ class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
   State state_ = State::connecting;
   std::shared_ptr<LinkHandler> handler_;
   Queue queue_;
-  FrameStamper stamper_;
+  FrameSequencer sequencer_;
   bool sent_since_tick_ = false;
   std::optional<Status> cause_;
   Status peer_cause_;  // What the goodbye says.

@@ -26,7 +26,9 @@ using Bytes = std::string;
 inline Bytes frame(FrameHeader header, size_t payload_bytes) {
   return Bytes(reinterpret_cast<const char*>(&header), sizeof(header)) + Bytes(payload_bytes, 'x');
 }
-inline FrameHeader stamped(size_t payload_bytes) { return FrameStamper().stamp({}, payload_bytes); }
+inline FrameHeader first_header(size_t payload_bytes) {
+  return FrameSequencer().complete({}, payload_bytes);
+}
 
 inline sockaddr_in loopback(int port) {
   return {AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};

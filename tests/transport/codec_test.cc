@@ -7,11 +7,11 @@ namespace tutti {
 namespace {
 
 TEST(FrameCodec, SealsWhatTheCheckerAccepts) {
-  FrameStamper stamper;
+  FrameSequencer sequencer;
   FrameChecker checker(kMax);
   for (size_t bytes : {size_t{0}, size_t{1}, kMax}) {
     FrameHeader header{.magic = 0, .version = 99, .link_seq = 55, .payload_bytes = 66, .slice = 4};
-    header = stamper.stamp(header, bytes);
+    header = sequencer.complete(header, bytes);
     EXPECT_EQ(header.payload_bytes, bytes);
     EXPECT_EQ(header.slice, 4u);
     EXPECT_EQ(checker.check(header, bytes), Status());
@@ -19,30 +19,31 @@ TEST(FrameCodec, SealsWhatTheCheckerAccepts) {
 }
 
 TEST(FrameCodec, RefusesStrangersByName) {
-  FrameHeader header = stamped(0);
+  FrameHeader header = first_header(0);
   header.magic ^= 1;
   EXPECT_EQ(FrameChecker(kMax).check(header, 0).code(), Code::invalid_argument);
-  header = stamped(0);
+  header = first_header(0);
   header.version = kFrameVersion + 1;
   EXPECT_EQ(FrameChecker(kMax).check(header, 0).code(), Code::invalid_argument);
   for (int kind : {0, 5, 0xffff}) {
-    header = stamped(0);
+    header = first_header(0);
     header.kind = static_cast<FrameKind>(kind);
     EXPECT_EQ(FrameChecker(kMax).check(header, 0).code(), Code::invalid_argument) << kind;
   }
 }
 
 TEST(FrameCodec, RefusesLyingLengths) {
-  EXPECT_EQ(FrameChecker(kMax).check(stamped(10), 9).code(), Code::data_loss);
-  EXPECT_EQ(FrameChecker(kMax).check(stamped(0), 1).code(), Code::data_loss);
-  EXPECT_EQ(FrameChecker(kMax).check(stamped(kMax + 1), kMax + 1).code(), Code::invalid_argument);
-  EXPECT_EQ(FrameChecker(kMax).check(stamped(~size_t{0}), 4).code(), Code::invalid_argument);
-  EXPECT_EQ(FrameChecker(kMax).check(stamped(4), kMax + 1).code(), Code::invalid_argument);
+  EXPECT_EQ(FrameChecker(kMax).check(first_header(10), 9).code(), Code::data_loss);
+  EXPECT_EQ(FrameChecker(kMax).check(first_header(0), 1).code(), Code::data_loss);
+  EXPECT_EQ(FrameChecker(kMax).check(first_header(kMax + 1), kMax + 1).code(),
+            Code::invalid_argument);
+  EXPECT_EQ(FrameChecker(kMax).check(first_header(~size_t{0}), 4).code(), Code::invalid_argument);
+  EXPECT_EQ(FrameChecker(kMax).check(first_header(4), kMax + 1).code(), Code::invalid_argument);
 }
 
 TEST(FrameCodec, RefusesGapsAndRepeats) {
   FrameChecker checker(kMax);
-  FrameHeader header = stamped(0);
+  FrameHeader header = first_header(0);
   ASSERT_TRUE(checker.check(header, 0).ok());
   EXPECT_EQ(checker.check(header, 0).code(), Code::data_loss);
   header.link_seq = 2;
@@ -77,12 +78,12 @@ Code after_raw(FrameHeader header, size_t payload_bytes) {
 }
 
 TEST(LocalLink, ClosesOnFramesThatLie) {
-  FrameHeader header = stamped(8);
+  FrameHeader header = first_header(8);
   header.magic = 0;
   EXPECT_EQ(after_raw(header, 8), Code::invalid_argument);
-  EXPECT_EQ(after_raw(stamped(kMax + 1), kMax + 1), Code::invalid_argument);
-  EXPECT_EQ(after_raw(stamped(8), 7), Code::data_loss);
-  header = stamped(8);
+  EXPECT_EQ(after_raw(first_header(kMax + 1), kMax + 1), Code::invalid_argument);
+  EXPECT_EQ(after_raw(first_header(8), 7), Code::data_loss);
+  header = first_header(8);
   header.link_seq = 1;
   EXPECT_EQ(after_raw(header, 8), Code::data_loss);
 }

@@ -13,7 +13,8 @@ struct GrpcLie {
 };
 
 std::vector<GrpcLie> grpc_lies() {
-  FrameHeader stranger = stamped(4), newer = stamped(4), odd = stamped(4), late = stamped(4);
+  FrameHeader stranger = first_header(4), newer = first_header(4), odd = first_header(4),
+              late = first_header(4);
   stranger.magic = 0;
   newer.version = kFrameVersion + 1;
   odd.kind = static_cast<FrameKind>(9);
@@ -22,11 +23,11 @@ std::vector<GrpcLie> grpc_lies() {
           {"wrong version", {frame(newer, 4)}, Code::invalid_argument},
           {"unknown kind", {frame(odd, 4)}, Code::invalid_argument},
           {"a gap", {frame(late, 4)}, Code::data_loss},
-          {"a repeat", {frame(stamped(4), 4), frame(stamped(4), 4)}, Code::data_loss},
-          {"too large", {frame(stamped(kMax + 1), kMax + 1)}, Code::invalid_argument},
-          {"says more", {frame(stamped(5), 4)}, Code::data_loss},
-          {"says less", {frame(stamped(3), 4)}, Code::data_loss},
-          {"says far more", {frame(stamped(~size_t{0}), 4)}, Code::invalid_argument},
+          {"a repeat", {frame(first_header(4), 4), frame(first_header(4), 4)}, Code::data_loss},
+          {"too large", {frame(first_header(kMax + 1), kMax + 1)}, Code::invalid_argument},
+          {"says more", {frame(first_header(5), 4)}, Code::data_loss},
+          {"says less", {frame(first_header(3), 4)}, Code::data_loss},
+          {"says far more", {frame(first_header(~size_t{0}), 4)}, Code::invalid_argument},
           {"half a header", {Bytes(20, 'x')}, Code::data_loss},
           {"nothing", {Bytes()}, Code::data_loss}};
 }
@@ -45,7 +46,7 @@ TEST(GrpcListener, ClosesOnFramesThatLie) {
 TEST(GrpcListener, RefusesWhatIsFarTooLargeUnread) {
   GrpcListener listener;
   RawClient liar(listener.address, kSecret);
-  liar.write(frame(stamped(10 * kMax), 10 * kMax));
+  liar.write(frame(first_header(10 * kMax), 10 * kMax));
   EXPECT_EQ(listener.end->closed_code(), Code::unavailable);
   EXPECT_EQ(liar.end().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
 }
@@ -104,7 +105,8 @@ TEST(GrpcListener, TakesAProofOnceAndOnlyForItsOwnChallenge) {
 
 TEST(GrpcDialler, ClosesOnFramesThatLie) {
   std::vector<GrpcLie> all = grpc_lies();
-  all.push_back({"far too large", {frame(stamped(10 * kMax), 10 * kMax)}, Code::invalid_argument});
+  all.push_back(
+      {"far too large", {frame(first_header(10 * kMax), 10 * kMax)}, Code::invalid_argument});
   for (const GrpcLie& lie : all) {
     RawServer liar(kSecret, lie.messages);
     auto transport = make_grpc_transport({.frame_bytes_max = kMax});

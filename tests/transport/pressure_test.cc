@@ -76,9 +76,9 @@ TEST(TcpPressure, CountsWhatKeepingAFrameTakes) {
   Listener listener({.queue_bytes_max = 64 << 10}, keeper);
   const Bare client = Bare::dial(listener.address);
   introduce(client, kSecret);
-  FrameStamper stamper;
+  FrameSequencer sequencer;
   Bytes bytes;
-  for (size_t i = 0; i < kFrames; ++i) bytes += frame(stamper.stamp({}, 1), 1);
+  for (size_t i = 0; i < kFrames; ++i) bytes += frame(sequencer.complete({}, 1), 1);
   client.say(bytes);
   ASSERT_TRUE(keeper->monitor.wait([&] { return keeper->delivered >= 100; }));
   for (int i = 0; i < 10; ++i) introduce(Bare::dial(listener.address), kSecret);  // Turns the loop.

@@ -17,7 +17,8 @@ struct Lie {
 };
 
 std::vector<Lie> lies() {
-  FrameHeader stranger = stamped(4), newer = stamped(4), odd = stamped(4), late = stamped(4);
+  FrameHeader stranger = first_header(4), newer = first_header(4), odd = first_header(4),
+              late = first_header(4);
   stranger.magic = 0;
   newer.version = kFrameVersion + 1;
   odd.kind = static_cast<FrameKind>(9);
@@ -26,10 +27,10 @@ std::vector<Lie> lies() {
           {"wrong version", frame(newer, 4), Code::invalid_argument},
           {"unknown kind", frame(odd, 4), Code::invalid_argument},
           {"a gap", frame(late, 4), Code::data_loss},
-          {"a repeat", frame(stamped(4), 4) + frame(stamped(4), 4), Code::data_loss},
-          {"too large", frame(stamped(kMax + 1), kMax + 1), Code::invalid_argument},
-          {"says less", frame(stamped(3), 4) + Bytes(64, 'x'), Code::invalid_argument},
-          {"says far more", frame(stamped(~size_t{0}), 4), Code::invalid_argument}};
+          {"a repeat", frame(first_header(4), 4) + frame(first_header(4), 4), Code::data_loss},
+          {"too large", frame(first_header(kMax + 1), kMax + 1), Code::invalid_argument},
+          {"says less", frame(first_header(3), 4) + Bytes(64, 'x'), Code::invalid_argument},
+          {"says far more", frame(first_header(~size_t{0}), 4), Code::invalid_argument}};
 }
 
 TEST_P(TcpListener, ClosesOnFramesThatLie) {
@@ -72,7 +73,7 @@ TEST_P(TcpListener, WelcomesNobodyWhoseKnowledgeItHasNotAskedFor) {
   const Bare stranger = Bare::dial(listener.address);
   stranger.say(hello_of(""));
   stranger.hear(sizeof(LinkChallenge));
-  stranger.say(Bytes(sizeof(LinkProof), 'x') + frame(stamped(4), 4));
+  stranger.say(Bytes(sizeof(LinkProof), 'x') + frame(first_header(4), 4));
   const Bytes answer = stranger.hear(sizeof(LinkAnswerHead));
   ASSERT_EQ(answer.size(), sizeof(LinkAnswerHead));
   EXPECT_NE(from_bytes<LinkAnswerHead>(answer).code, 0u);
@@ -105,7 +106,7 @@ TEST_P(TcpListener, WaitsForDawdlersOnlySoLong) {
   EXPECT_EQ(introduce(prompt, kSecret).code, 0u);
   for (const Bare* dawdler : {&silent, &slow, &unproven}) EXPECT_TRUE(dawdler->hung_up());
   EXPECT_EQ(listener.asked, 1);
-  prompt.say(frame(stamped(4), 4));
+  prompt.say(frame(first_header(4), 4));
   EXPECT_EQ(listener.end->next().value().bytes.size(), 4u);
 }
 
@@ -141,7 +142,7 @@ TEST_P(TcpListener, NoticesAPeerThatVanishes) {
   Listener listener({.frame_bytes_max = kMax}, nullptr, GetParam());
   Bare client = Bare::dial(listener.address);
   introduce(client, kSecret);
-  client.say(frame(stamped(100), 40));  // In the middle of a frame.
+  client.say(frame(first_header(100), 40));  // In the middle of a frame.
   client.vanish();
   EXPECT_EQ(listener.end->closed_code(), Code::unavailable);
 }
@@ -152,7 +153,7 @@ TEST_P(TcpListener, TakesFramesThatCameBeforeItsAnswer) {
   const Bytes hello = hello_of(kSecret);
   eager.say(hello);
   const Bytes challenge = eager.hear(sizeof(LinkChallenge));
-  eager.say(to_bytes(prove(kSecret, "d" + hello + challenge)) + frame(stamped(4), 4));
+  eager.say(to_bytes(prove(kSecret, "d" + hello + challenge)) + frame(first_header(4), 4));
   EXPECT_EQ(listener.end->next().value().bytes.size(), 4u);
 }
 
@@ -185,7 +186,7 @@ struct TcpRecvBuffer : testing::TestWithParam<const char*> {};
 Bytes data_frame(uint64_t op_seq, size_t bytes) {
   FrameHeader header;
   header.op_seq = op_seq;
-  return frame(FrameStamper().stamp(header, bytes), bytes);
+  return frame(FrameSequencer().complete(header, bytes), bytes);
 }
 
 TEST_P(TcpRecvBuffer, PayloadsComeWhereTheHandlerWants) {
