@@ -55,7 +55,7 @@ class Memory {
   bool load_ranks_decide();
   void set_called() {
     ++context_.touches;
-    shared_.marked |= static_cast<uint8_t>(1U << slot_);
+    shared_.called |= static_cast<uint8_t>(1U << slot_);
   }
   void ring() { touch(shared_.rung) = true; }
   // Reads requests that must be stable.

@@ -40,7 +40,7 @@ struct Shared {
   uint8_t failure[kSlots];  // Number + 1 of the operation whose failure is written.
   uint8_t settled[kRanks];
   bool ranks_decide;
-  uint8_t marked;  // Bit a slot.
+  uint8_t called;  // Bit a slot.
   bool rung;
   bool epoch_over;
 

@@ -51,8 +51,8 @@ inline void Actors::rest() {
 
 inline void Actors::take_called() {
   ++context_.touches;
-  worker_.todo = shared_.marked;
-  shared_.marked = 0;
+  worker_.todo = shared_.called;
+  shared_.called = 0;
   go(WorkerAt::rest);
 }
 

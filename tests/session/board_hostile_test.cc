@@ -96,7 +96,7 @@ void scramble(std::mt19937_64& random, FakeTrainer& trainer) {
   entry.holding = static_cast<uint32_t>(random() % 3);
   slot.word = pack(board::SlotWord{generation, static_cast<board::Phase>(random() % 6),
                                    random() % 2 == 0, static_cast<uint32_t>(random() % 16)});
-  trainer.mark(number);
+  trainer.set_called(number);
   if (random() % 16 == 0) trainer.area().header().ranks_decide = static_cast<uint32_t>(random());
   if (random() % 16 == 0) trainer.area().settled(1) = random();
 }
@@ -163,7 +163,7 @@ TEST_F(BoardTest, WhatIsHandedOnIsBounded) {
       const uint64_t number = generation * kBoardSlots + n;
       arrive(0, number);
       trainer(0).set_word(number, Phase::called, 1);
-      trainer(0).mark(number);
+      trainer(0).set_called(number);
     }
     trainer(0).ring();
     drain(loop_);

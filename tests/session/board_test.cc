@@ -74,7 +74,7 @@ TEST_F(BoardTest, CalledOperationsComeInTheirOrder) {
   for (const uint64_t number : {258, 255, 257, 254, 256}) {
     arrive(0, number);
     trainer(0).set_word(number, Phase::called, 1);
-    trainer(0).mark(number);
+    trainer(0).set_called(number);
   }
   trainer(0).ring();
   drain(loop_);

@@ -227,7 +227,7 @@ class Storm {
         return scribble(reinterpret_cast<std::byte*>(&trainer.board()), sizeof(BoardHeader));
       default:
         scribble(reinterpret_cast<std::byte*>(&trainer.area().header()), area_bytes(1));
-        trainer.mark(random_() % kBoardSlots);
+        trainer.set_called(random_() % kBoardSlots);
     }
   }
 

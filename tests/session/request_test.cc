@@ -345,7 +345,7 @@ TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
   ASSERT_EQ(area, 1u);
   served.trainer.write(0, of(TUTTI_ALL_GATHER, kArenaOffset, kEnd - 64), 0, area);
   served.trainer.set_word(0, board::Phase::called, 1, area);
-  served.trainer.mark(0, area);
+  served.trainer.set_called(0, area);
   served.trainer.ring();
   ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == 1; }));
   const Call& op = served.events.requests[0];
@@ -362,7 +362,7 @@ TEST_F(RequestTest, UnknownGroupsAreNotServed) {
   for (const uint32_t area : {1u, 2u, kAreasMax - 1}) {
     served.trainer.write(0, all_reduce_request(), 0, area);
     served.trainer.set_word(0, board::Phase::called, 1, area);
-    served.trainer.mark(0, area);
+    served.trainer.set_called(0, area);
   }
   served.trainer.ring();
   drain(loop);

@@ -143,7 +143,7 @@ TEST_F(SessionTest, SlotsGoRoundManyTimes) {
     request.timeout_ms = i + 1;
     trainer.write(i, request);
     trainer.set_word(i, board::Phase::called, 1);
-    trainer.mark(i);
+    trainer.set_called(i);
     if ((i + 1) % kBoardSlots != 0) continue;
     trainer.ring();
     take(i + 1);
@@ -221,7 +221,7 @@ TEST_F(SessionTest, DeathNamesTheRank) {
 TEST_F(SessionTest, RequestCalledBeforeDeathStillCounts) {
   trainer.write(0, all_reduce_request());
   trainer.set_word(0, board::Phase::called, 1);
-  trainer.mark(0);
+  trainer.set_called(0);
   trainer.hang_up();
   ASSERT_TRUE(turn_until(loop, [&] { return events.ends > 0; }));
   ASSERT_EQ(events.requests.size(), 1u);

@@ -160,13 +160,13 @@ class FakeTrainer {
     entry.arrived = number + 1;
     return entry;
   }
-  void mark(uint64_t number, uint32_t area_index = 0) {
+  void set_called(uint64_t number, uint32_t area_index = 0) {
     const auto slot = static_cast<uint32_t>(number % kBoardSlots);
     area(area_index).header().called[slot / 64].fetch_or(uint64_t{1} << slot % 64);
     board().called[area_index / 64].fetch_or(uint64_t{1} << area_index % 64);
   }
   void call(uint64_t number) {
-    mark(number);
+    set_called(number);
     ring();
   }
   // A lone rank's request, called.
