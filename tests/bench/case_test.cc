@@ -46,13 +46,14 @@ TEST(BenchCase, SizesCountTheWholeTensor) {
 }
 
 // The rank's right result of a reduction, by the tests' own arithmetic.
-Values result_of(const BenchCase& bench, uint32_t rank) {
-  std::vector<Values> inputs(bench.world_size, Values(bench.dtype, input_elements(bench)));
+TensorValues result_of(const BenchCase& bench, uint32_t rank) {
+  std::vector<TensorValues> inputs(bench.world_size,
+                                   TensorValues(bench.dtype, input_elements(bench)));
   for (uint32_t r = 0; r < bench.world_size; ++r) {
     fill_input(bench, r, inputs[r].bytes);
     scale_slowly(inputs[r], factor_of(bench, r));
   }
-  Values all =
+  TensorValues all =
       reduced(bench.dtype, {inputs.begin(), inputs.end()}, input_elements(bench), bench.op);
   if (bench.collective != Collective::reduce_scatter) return all;
   const size_t bytes = bench.count * size_of(bench.dtype);
@@ -62,7 +63,7 @@ Values result_of(const BenchCase& bench, uint32_t rank) {
 
 // Counts in the right result, and in one whose elements at `wrong` are 1 more.
 void expect_counted(const BenchCase& bench, const std::vector<size_t>& wrong) {
-  Values output = result_of(bench, 0);
+  TensorValues output = result_of(bench, 0);
   EXPECT_EQ(count_wrong(bench, 0, output.bytes), 0u) << name_of(bench.op);
   const size_t size = output.bytes.size() / output.size();
   for (const size_t i : wrong) output.bytes[i * size + size - 1] ^= std::byte{0x10};
@@ -138,7 +139,7 @@ TEST(BenchCase, BitwiseAndPremultipliedResultsAreExact) {
   for (const auto& [op, dtype] : kinds) {
     const BenchCase bench = bench_case(Collective::all_reduce, dtype, op, 64 << 10, 4);
     expect_counted(bench, {5});
-    const Values right = result_of(bench, 0);
+    const TensorValues right = result_of(bench, 0);
     size_t differ = 0;
     for (size_t i = 0; i < right.size(); ++i) differ += right.at(i) != right.at(0);
     EXPECT_GT(differ, 0u) << name_of(op);
@@ -160,7 +161,7 @@ TEST(BenchCase, BoolsAreAnyOrAllOrParity) {
       fill_input(bench, r, input);
       EXPECT_LE(std::ranges::max(input), std::byte{1});
     }
-    Values output = result_of(bench, 0);
+    TensorValues output = result_of(bench, 0);
     EXPECT_EQ(count_wrong(bench, 0, output.bytes), 0u) << op;
     output.bytes[7] ^= std::byte{1};
     output.bytes[4999] = std::byte{2};

@@ -22,7 +22,7 @@ constexpr size_t kMostSources = 9;
 // One reduction, on the device and the slow way.
 struct Case {
   Dtype target = Dtype::f32;
-  std::vector<Values> sources;
+  std::vector<TensorValues> sources;
   size_t count = 0;
   Op op = Op::sum;
   uint32_t divisor = 1;
@@ -36,10 +36,10 @@ struct Case {
 class ReduceTest : public DeviceTest {
  protected:
   // The device's result, the same in every target, or what it answered.
-  Result<Values> reduce(const Case& what) {
+  Result<TensorValues> reduce(const Case& what) {
     std::vector<std::unique_ptr<Buffer>> buffers;
     std::vector<Operand> operands;
-    for (const Values& source : what.sources) {
+    for (const TensorValues& source : what.sources) {
       buffers.push_back(upload(source.bytes, what.offset));
       operands.push_back({buffers.back()->data() + what.offset, source.dtype});
     }
@@ -63,15 +63,15 @@ class ReduceTest : public DeviceTest {
   // Floats have no bitwise operations. A GPU refuses what is not aligned.
   void check(const Case& what) {
     if (is_bitwise(what.op) && is_floating(what.target)) return;
-    const Result<Values> result = reduce(what);
+    const Result<TensorValues> result = reduce(what);
     if (GetParam() != "host" && what.count != 0 && !is_aligned(what)) {
       EXPECT_EQ(result.status().code(), Code::invalid_argument) << "offset " << what.offset;
       return;
     }
     ASSERT_TRUE(result.ok()) << result.status().to_string();
-    std::vector<Values> scaled = what.sources;
+    std::vector<TensorValues> scaled = what.sources;
     for (size_t s = 0; s < what.factors.size(); ++s) scale_slowly(scaled[s], what.factors[s]);
-    const Values expected =
+    const TensorValues expected =
         reduced(what.target, {scaled.begin(), scaled.end()}, what.count, what.op, what.divisor);
     std::vector<size_t> wrong;
     for (size_t i = 0; i < what.count; ++i)
@@ -86,9 +86,9 @@ class ReduceTest : public DeviceTest {
   }
 
  private:
-  Values result_of(const std::vector<Target>& targets, size_t in_place, size_t bytes) {
+  TensorValues result_of(const std::vector<Target>& targets, size_t in_place, size_t bytes) {
     const auto at = [&](size_t t) { return static_cast<const std::byte*>(targets[t].data); };
-    Values result = {targets[0].dtype, download(at(0), bytes)};
+    TensorValues result = {targets[0].dtype, download(at(0), bytes)};
     for (size_t t = 1; t < targets.size(); ++t)
       EXPECT_TRUE(download(at(t), bytes) == result.bytes) << "target " << t << " differs";
     for (size_t t = in_place; t < targets.size(); ++t) expect_guards(at(t), bytes);
@@ -96,11 +96,11 @@ class ReduceTest : public DeviceTest {
   }
 
   static bool is_aligned(const Case& what) {
-    const auto fits = [&](const Values& of) { return what.offset % size_of(of.dtype) == 0; };
+    const auto fits = [&](const TensorValues& of) { return what.offset % size_of(of.dtype) == 0; };
     return what.offset % size_of(what.target) == 0 && std::ranges::all_of(what.sources, fits);
   }
 
-  static std::string bytes_at(const Values& values, size_t i) {
+  static std::string bytes_at(const TensorValues& values, size_t i) {
     const size_t size = size_of(values.dtype);
     return ::testing::PrintToString(
         Bytes(values.bytes.begin() + i * size, values.bytes.begin() + (i + 1) * size));
@@ -117,8 +117,8 @@ class ReduceTest : public DeviceTest {
   static constexpr std::byte kFill{0xa5};
 };
 
-std::vector<Values> random_sources(Dtype dtype, size_t sources, size_t count) {
-  std::vector<Values> made;
+std::vector<TensorValues> random_sources(Dtype dtype, size_t sources, size_t count) {
+  std::vector<TensorValues> made;
   for (size_t s = 0; s < sources; ++s)
     made.push_back(random_values(dtype, count, static_cast<unsigned>(100 * s + count)));
   return made;
@@ -129,7 +129,7 @@ TEST_P(ReduceTest, EveryTypeOperationNumberOfSourcesAndCount) {
     for (const size_t count : kCounts)
       for (size_t n = 1; n <= kMostSources; ++n) {
         const auto dtype = static_cast<Dtype>(d);
-        const std::vector<Values> sources = random_sources(dtype, n, count);
+        const std::vector<TensorValues> sources = random_sources(dtype, n, count);
         for (const Op op : kAllOps)
           check({.target = dtype, .sources = sources, .count = count, .op = op});
       }
@@ -147,7 +147,7 @@ TEST_P(ReduceTest, TensorsOfManyPacks) {
            .apart = 1});
   }
   const size_t count = (kCudaSinglePacks + 3 * kCudaThreads + 1) * 8 + 5;
-  std::vector<Values> sources = random_sources(Dtype::bf16, 2, count);
+  std::vector<TensorValues> sources = random_sources(Dtype::bf16, 2, count);
   sources.push_back(random_sources(Dtype::f32, 1, count)[0]);
   check({.target = Dtype::f32, .sources = sources, .count = count});
 }
@@ -156,7 +156,7 @@ TEST_P(ReduceTest, ATargetMayBeAnySource) {
   for (int d = 0; d < kDtypes; ++d)
     for (const size_t n : {1, 2, 3, 4, 5, 9}) {
       const auto dtype = static_cast<Dtype>(d);
-      const std::vector<Values> sources = random_sources(dtype, n, 5001);
+      const std::vector<TensorValues> sources = random_sources(dtype, n, 5001);
       for (const Op op : {Op::sum, Op::max, Op::bxor})
         for (size_t source = 0; source < n; ++source)
           for (const size_t apart : {0, 2})
@@ -174,7 +174,7 @@ TEST_P(ReduceTest, SeveralTargets) {
   for (int d = 0; d < kDtypes; ++d)
     for (const size_t count : {1, 15, 1000, 65539}) {
       const auto dtype = static_cast<Dtype>(d);
-      const std::vector<Values> sources = random_sources(dtype, 4, count);
+      const std::vector<TensorValues> sources = random_sources(dtype, 4, count);
       for (const Op op : kAllOps) {
         const auto into = [&](const std::vector<size_t>& in_place, size_t apart) {
           check({.target = dtype,
@@ -259,14 +259,14 @@ TEST_P(ReduceTest, FactorsWhereASourceIsTheTarget) {
 
 // 1 + 2^-10 and 3 / 2 give a tie of f16, which goes to the even neighbour before the sum.
 TEST_P(ReduceTest, AScaledSixteenBitFloatIsRoundedBeforeTheSum) {
-  std::vector<Values> sources(2, Values(Dtype::f16, 1));
+  std::vector<TensorValues> sources(2, TensorValues(Dtype::f16, 1));
   sources[0].set(0, 1 + 0x1p-10);
   sources[1].set(0, 0x1p-11);
-  const Result<Values> sum = reduce({.target = Dtype::f32,
-                                     .sources = sources,
-                                     .count = 1,
-                                     .op = Op::premul_sum,
-                                     .factors = {1.5, 1}});
+  const Result<TensorValues> sum = reduce({.target = Dtype::f32,
+                                           .sources = sources,
+                                           .count = 1,
+                                           .op = Op::premul_sum,
+                                           .factors = {1.5, 1}});
   ASSERT_TRUE(sum.ok());
   EXPECT_EQ((*sum).at(0), 1.5 + 0x2p-10 + 0x1p-11);
 }
@@ -276,7 +276,7 @@ TEST_P(ReduceTest, SixteenBitFloatsMeetF32) {
     for (const Dtype target : {half, Dtype::f32})
       for (unsigned kinds = 0; kinds < 32; ++kinds)
         for (const size_t n : {1, 2, 5}) {
-          std::vector<Values> sources;
+          std::vector<TensorValues> sources;
           for (size_t s = 0; s < n; ++s)
             sources.push_back(
                 random_values((kinds >> s & 1) != 0 ? half : Dtype::f32, 2003, 7 * s + kinds));
@@ -305,13 +305,14 @@ TEST_P(ReduceTest, AnyAlignment) {
 // One source converts: every 16-bit value to f32 and back, with the bits of every number kept.
 TEST_P(ReduceTest, EverySixteenBitValueBecomesF32AndBack) {
   for (const Dtype half : {Dtype::f16, Dtype::bf16}) {
-    Values all(half, 65536);
+    TensorValues all(half, 65536);
     for (unsigned bits = 0; bits < 65536; ++bits)
       put_as(all.bytes.data() + 2 * bits, static_cast<uint16_t>(bits));
-    const Result<Values> wide = reduce({.target = Dtype::f32, .sources = {all}, .count = 65536});
+    const Result<TensorValues> wide =
+        reduce({.target = Dtype::f32, .sources = {all}, .count = 65536});
     ASSERT_TRUE(wide.ok()) << wide.status().to_string();
     check({.target = Dtype::f32, .sources = {all}, .count = 65536});
-    const Result<Values> back = reduce({.target = half, .sources = {*wide}, .count = 65536});
+    const Result<TensorValues> back = reduce({.target = half, .sources = {*wide}, .count = 65536});
     ASSERT_TRUE(back.ok()) << back.status().to_string();
     for (size_t i = 0; i < 65536; ++i) ASSERT_TRUE(same_value(*back, all, i)) << name_of(half) << i;
   }
@@ -331,29 +332,30 @@ TEST_P(ReduceTest, F32IsRoundedToTheNearestSixteenBitFloatTiesToEven) {
     std::mt19937 random(5);
     for (int i = 0; i < 200'000; ++i)
       values.push_back(std::bit_cast<float>(static_cast<uint32_t>(random())));
-    Values source(Dtype::f32, values.size());
+    TensorValues source(Dtype::f32, values.size());
     std::memcpy(source.bytes.data(), values.data(), source.bytes.size());
     check({.target = half, .sources = {source}, .count = values.size()});
   }
 }
 
 TEST_P(ReduceTest, IntegersWrap) {
-  Values ones(Dtype::i32, 1);
-  Values most(Dtype::i32, 1);
+  TensorValues ones(Dtype::i32, 1);
+  TensorValues most(Dtype::i32, 1);
   ones.set(0, 1);
   most.set(0, std::numeric_limits<int32_t>::max());
-  const Result<Values> sum = reduce({.target = Dtype::i32, .sources = {most, ones}, .count = 1});
+  const Result<TensorValues> sum =
+      reduce({.target = Dtype::i32, .sources = {most, ones}, .count = 1});
   ASSERT_TRUE(sum.ok());
   EXPECT_EQ((*sum).at(0), std::numeric_limits<int32_t>::min());
 }
 
 TEST_P(ReduceTest, SixteenBitSumsAreRoundedOnce) {
   // 2048 + 1 + 1 is 2050 in f32; rounded after each step, f16 would stay at 2048.
-  std::vector<Values> sources(3, Values(Dtype::f16, 1));
+  std::vector<TensorValues> sources(3, TensorValues(Dtype::f16, 1));
   sources[0].set(0, 2048);
   sources[1].set(0, 1);
   sources[2].set(0, 1);
-  const Result<Values> sum = reduce({.target = Dtype::f16, .sources = sources, .count = 1});
+  const Result<TensorValues> sum = reduce({.target = Dtype::f16, .sources = sources, .count = 1});
   ASSERT_TRUE(sum.ok());
   EXPECT_EQ((*sum).at(0), 2050);
 }
@@ -362,9 +364,9 @@ TEST_P(ReduceTest, ANaNInAnySourceWins) {
   for (const Dtype dtype : kFloats)
     for (const Op op : kFloatOps)
       for (size_t place = 0; place < 3; ++place) {
-        std::vector<Values> sources(3, Values(dtype, 33));
+        std::vector<TensorValues> sources(3, TensorValues(dtype, 33));
         for (size_t i = 0; i < 33; ++i) sources[place].set(i, std::nan(""));
-        const Result<Values> result =
+        const Result<TensorValues> result =
             reduce({.target = dtype, .sources = sources, .count = 33, .op = op});
         ASSERT_TRUE(result.ok());
         for (size_t i = 0; i < 33; ++i)
@@ -373,7 +375,7 @@ TEST_P(ReduceTest, ANaNInAnySourceWins) {
 }
 
 TEST_P(ReduceTest, RefusesTargetsThatDiffer) {
-  const Values f32 = random_values(Dtype::f32, 4, 1);
+  const TensorValues f32 = random_values(Dtype::f32, 4, 1);
   const std::unique_ptr<Buffer> from = upload(f32.bytes);
   const std::unique_ptr<Buffer> to = upload(f32.bytes);
   const Operand source{from->data(), Dtype::f32};
@@ -387,10 +389,10 @@ TEST_P(ReduceTest, RefusesTargetsThatDiffer) {
 }
 
 TEST_P(ReduceTest, RefusesWhatCannotBe) {
-  const Values f32 = random_values(Dtype::f32, 4, 1);
-  const Values f16 = random_values(Dtype::f16, 4, 1);
-  const Values bf16 = random_values(Dtype::bf16, 4, 1);
-  const Values i32 = random_values(Dtype::i32, 4, 1);
+  const TensorValues f32 = random_values(Dtype::f32, 4, 1);
+  const TensorValues f16 = random_values(Dtype::f16, 4, 1);
+  const TensorValues bf16 = random_values(Dtype::bf16, 4, 1);
+  const TensorValues i32 = random_values(Dtype::i32, 4, 1);
   const auto message = [&](const Case& what) {
     const Status status = reduce(what).status();
     EXPECT_EQ(status.code(), Code::invalid_argument);

@@ -51,7 +51,7 @@ inline void reduce(const Contributions& contributions) {
   std::vector<testing::Elements> inputs;
   for (const auto& [rank, contribution] : contributions)
     inputs.push_back({contribution.request.in, any.dtype});
-  const testing::Values total =
+  const testing::TensorValues total =
       testing::reduced(any.dtype, inputs, scatter ? sizes.input_elements(0) : any.count, any.op,
                        any.op == Op::mean ? static_cast<uint32_t>(inputs.size()) : 1);
   const size_t element = size_of(any.dtype);

@@ -147,12 +147,12 @@ struct Elements {
 };
 
 // Values of one dtype, of their own.
-struct Values {
+struct TensorValues {
   Dtype dtype;
   Bytes bytes;
 
-  Values(Dtype type, size_t count) : dtype(type), bytes(count * size_of(type)) {}
-  Values(Dtype type, Bytes from) : dtype(type), bytes(std::move(from)) {}
+  TensorValues(Dtype type, size_t count) : dtype(type), bytes(count * size_of(type)) {}
+  TensorValues(Dtype type, Bytes from) : dtype(type), bytes(std::move(from)) {}
   size_t size() const { return bytes.size() / size_of(dtype); }
   double at(size_t index) const { return get(bytes, dtype, index); }
   void set(size_t index, double value) { put(bytes, dtype, index, value); }
@@ -171,7 +171,8 @@ T element(const Elements& from, size_t index) {
 
 // Folds in the type T.
 template <class T>
-void reduce_as(Values& target, const std::vector<Elements>& sources, Op op, uint32_t divisor) {
+void reduce_as(TensorValues& target, const std::vector<Elements>& sources, Op op,
+               uint32_t divisor) {
   for (size_t i = 0; i < target.size(); ++i) {
     T result = element<T>(sources[0], i);
     for (size_t s = 1; s < sources.size(); ++s)
@@ -184,16 +185,16 @@ void reduce_as(Values& target, const std::vector<Elements>& sources, Op op, uint
 }
 
 // 16-bit floats are folded as f32 and rounded once. Whole numbers are not divided.
-inline Values reduced(Dtype dtype, const std::vector<Elements>& sources, size_t count, Op op,
-                      uint32_t divisor = 1) {
-  Values target(dtype, count);
+inline TensorValues reduced(Dtype dtype, const std::vector<Elements>& sources, size_t count, Op op,
+                            uint32_t divisor = 1) {
+  TensorValues target(dtype, count);
   with_type(is_half(dtype) ? Dtype::f32 : dtype,
             [&](auto type) { reduce_as<decltype(type)>(target, sources, op, divisor); });
   return target;
 }
 
 // Each product is rounded to the type's accumulator and then to the type.
-inline void scale_slowly(Values& values, double factor) {
+inline void scale_slowly(TensorValues& values, double factor) {
   if (factor == 1) return;
   for (size_t i = 0; i < values.size(); ++i) {
     const double value = values.at(i);
@@ -203,7 +204,7 @@ inline void scale_slowly(Values& values, double factor) {
 }
 
 // Same bits; or both NaN; or, where min and max may take either zero, both zero.
-inline bool same_value(const Values& a, const Values& b, size_t index) {
+inline bool same_value(const TensorValues& a, const TensorValues& b, size_t index) {
   const size_t size = size_of(a.dtype);
   if (std::memcmp(&a.bytes[index * size], &b.bytes[index * size], size) == 0) return true;
   if (!is_floating(a.dtype)) return false;
@@ -215,9 +216,9 @@ inline bool same_value(const Values& a, const Values& b, size_t index) {
 
 // Random bits for integers, and as often 0 for bools. Floats: mostly ordinary values, with zeros,
 // subnormals, the largest, infinities and NaNs among them.
-inline Values random_values(Dtype dtype, size_t count, unsigned seed) {
+inline TensorValues random_values(Dtype dtype, size_t count, unsigned seed) {
   std::mt19937_64 random(seed);
-  Values values(dtype, count);
+  TensorValues values(dtype, count);
   const std::array<double, 9> specials = {0.0,  -0.0,     1e-7,      -6e-8,       65504.0,
                                           3e38, INFINITY, -INFINITY, std::nan("")};
   for (size_t i = 0; i < count; ++i) {
