@@ -11,23 +11,15 @@ namespace {
 using namespace std::chrono_literals;
 using namespace testing;
 
-// Windows of 512 KiB, in segments of 16 MiB: tensors pass through them several times.
+// Tensors pass through the small windows several times.
 class BoardHosts : public ::testing::Test {
  protected:
-  static TestMesh mesh_of_small_windows() {
-    setenv("TUTTI_SLICE_BYTES", "65536", 1);
-    setenv("TUTTI_SEGMENT_BYTES", "16777216", 1);
-    TestMesh mesh(3);
-    unsetenv("TUTTI_SLICE_BYTES");
-    unsetenv("TUTTI_SEGMENT_BYTES");
-    return mesh;
-  }
   // A job of its own for each layout, since the ranks are on other hosts.
   std::string run(const std::vector<int>& layout, const Trainer::Body& body) {
     return mesh_.run("job" + std::to_string(jobs_++), layout, body);
   }
 
-  TestMesh mesh_ = mesh_of_small_windows();
+  TestMesh mesh_ = mesh_with_small_windows(3);
   int jobs_ = 0;
 };
 

@@ -15,8 +15,8 @@ using namespace testing;
 
 using Layouts = std::vector<std::vector<int>>;
 
-// `name` says what is exact on all of these layouts. With small windows, of 512 KiB in segments of
-// 16 MiB, tensors of ordinary memory pass between hosts several at a time.
+// `name` says what is exact on all of these layouts. With small windows, as of
+// mesh_with_small_windows(), tensors of ordinary memory pass between hosts several at a time.
 struct Row {
   const char* name;
   Layouts layouts;
@@ -203,16 +203,10 @@ std::vector<Row> every_row() {
 }
 
 TestMesh mesh_of(const Row& row) {
-  if (row.small_windows) {
-    setenv("TUTTI_SLICE_BYTES", "65536", 1);
-    setenv("TUTTI_SEGMENT_BYTES", "16777216", 1);
-  }
   size_t hosts = 0;
   for (const std::vector<int>& layout : row.layouts) hosts = std::max(hosts, layout.size());
-  TestMesh mesh(static_cast<int>(hosts));
-  unsetenv("TUTTI_SLICE_BYTES");
-  unsetenv("TUTTI_SEGMENT_BYTES");
-  return mesh;
+  const int count = static_cast<int>(hosts);
+  return row.small_windows ? mesh_with_small_windows(count) : TestMesh(count);
 }
 
 class ValuesTable : public ::testing::TestWithParam<Row> {};

@@ -250,6 +250,17 @@ class TestMesh {
   std::unique_ptr<LocalMesh> mesh_;
 };
 
+// Its tensors of ordinary memory pass between hosts through windows of 512 KiB, in segments of
+// 16 MiB.
+inline TestMesh mesh_with_small_windows(int hosts) {
+  setenv("TUTTI_SLICE_BYTES", "65536", 1);
+  setenv("TUTTI_SEGMENT_BYTES", "16777216", 1);
+  TestMesh mesh(hosts);
+  unsetenv("TUTTI_SLICE_BYTES");
+  unsetenv("TUTTI_SEGMENT_BYTES");
+  return mesh;
+}
+
 // A mesh of the hosts a and b.
 class TwoHostsTest : public ::testing::Test {
  protected:
