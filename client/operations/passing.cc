@@ -47,7 +47,7 @@ void Passing::end(Status outcome) {
 // While the thread is busy with earlier operations, a waiter for this one sees to its
 // deadline.
 bool Passing::has_ended() {
-  if (state_ == State::waits && is_late(op_->clock) && queue_->poll(*op_)) {
+  if (state_ == State::waits && op_->clock.is_late() && queue_->poll(*op_)) {
     op_->window.is_staging = false;
     static_cast<void>(queue_->release(*op_));
     end(op_->outcome);

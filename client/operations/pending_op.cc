@@ -28,8 +28,6 @@ void start_clock(const GroupBoard& board, PendingOp& op) {
     board.area().entry(op.number, board.local_rank()).started_ns.store(nanoseconds(now));
 }
 
-bool is_late(const WaitClock& clock) { return Clock::now() > clock.deadline(); }
-
 bool is_in_time(const WaitClock& clock) {
   if (!clock.is_running()) return true;
   const TimePoint deadline = clock.deadline();

@@ -36,6 +36,8 @@ struct WaitClock {
 
   bool is_running() const { return started.load() != TimePoint(); }
   TimePoint deadline() const { return started.load() + timeout; }
+  // Whether it runs and the deadline has passed.
+  bool is_late() const { return is_running() && Clock::now() > deadline(); }
 };
 
 // What an operation holds of the segment until it ends, and which results go from there to ordinary
@@ -91,8 +93,6 @@ struct PendingOp {
 int64_t nanoseconds(TimePoint time);
 // Starts the clock of an operation, unless it runs. Operations that end at once never read it.
 void start_clock(const GroupBoard& board, PendingOp& op);
-// Whether the deadline has passed, of a clock that runs.
-bool is_late(const WaitClock& clock);
 // Whether the worker may yet end the operation. One that is only slow to do so, because others use
 // its core, is not given up while it looks at the board: it will name who is to blame.
 bool is_in_time(const WaitClock& clock);

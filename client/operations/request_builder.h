@@ -73,10 +73,12 @@ class RequestBuilder {
 
   // The deadline counts from now on. Without this, from when the call has to wait.
   void start_clock() {
-    if (!op().clock.is_running()) op().clock.started = Clock::now();
+    WaitClock& clock = op().clock;
+    if (clock.is_running()) return;
+    clock.timeout = Millis(request_.timeout_ms);
+    clock.started = Clock::now();
   }
-  TimePoint deadline() const { return op().clock.started.load() + Millis(request_.timeout_ms); }
-  bool is_late() const { return op().clock.is_running() && Clock::now() > deadline(); }
+  TimePoint deadline() const { return op().clock.deadline(); }
 
   // Takes the caller's memory for the operation: see MemoryInUse::take(). What is on a stream has
   // the stream's order, and a channel's broadcasts are parts of a message, which has the memory.
@@ -99,7 +101,7 @@ class RequestBuilder {
       if (memory == nullptr) return std::nullopt;
       return offset = connection_.own_memory().offset_of(memory);
     });
-    for (uint64_t done = 0; cold && done < bytes && !is_late(); done += kCopyStepBytes)
+    for (uint64_t done = 0; cold && done < bytes && !op().clock.is_late(); done += kCopyStepBytes)
       connection_.own_memory().populate(memory + done, std::min(kCopyStepBytes, bytes - done));
     return memory;
   }
@@ -108,7 +110,7 @@ class RequestBuilder {
   Status copy_in(std::byte* to, const std::byte* from, uint64_t bytes) {
     if (bytes > kCopyStepBytes) start_clock();
     for (uint64_t done = 0; done < bytes; done += kCopyStepBytes) {
-      if (is_late()) return too_slow();
+      if (op().clock.is_late()) return too_slow();
       input_copy_(to + done, from + done, std::min(kCopyStepBytes, bytes - done));
     }
     return {};

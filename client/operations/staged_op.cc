@@ -14,7 +14,7 @@ Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
   const auto must_stop = [stops] { return stops != nullptr && *stops; };
   bool under_way = true;
   while (under_way && !must_stop() && queue_.group_board().is_under_way(op_.number)) {
-    if (make_progress() && !is_late(op_.clock))
+    if (make_progress() && !op_.clock.is_late())
       backoff.reset();
     else  // After the deadline the worker is called, and ends what is too slow.
       under_way = queue_.pause(op_, backoff);
