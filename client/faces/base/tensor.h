@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -38,6 +39,12 @@ class Tensor {
   size_t count() const { return count_; }
   size_t bytes() const { return count_ * size_of(dtype_); }
   std::byte* data() const { return data_.get(); }
+  // The elements; T must have the size of the dtype.
+  template <class T>
+  std::span<T> as() const {
+    require(sizeof(T) == size_of(dtype_), "elements are read as a type of their size");
+    return {reinterpret_cast<T*>(data()), count_};
+  }
   Tensor clone() const;
   // Copies the elements of `from`, of the same dtype and shape.
   void assign(const Tensor& from);
