@@ -84,12 +84,11 @@ void FoldingWatch::check(const BoardOp& op) {
 
 // The time-out of the first member whose deadline has passed.
 std::optional<uint32_t> FoldingWatch::passed_timeout_ms(const BoardOp& op) const {
-  const int64_t now = now_ns();
+  const TimePoint now = Clock::now();
   for (const uint32_t local_rank : op.group->local_ranks) {
     const uint32_t timeout_ms = board::copy_request(op.entry(local_rank).request).timeout_ms;
-    const int64_t started_ns = op.entry(local_rank).started_ns.load();
-    if (timeout_ms != 0 && started_ns > 0 && now - started_ns > int64_t{timeout_ms} * 1'000'000)
-      return timeout_ms;
+    const auto started = started_at(op.entry(local_rank).started_ns.load());
+    if (timeout_ms != 0 && started && now - *started > Millis(timeout_ms)) return timeout_ms;
   }
   return std::nullopt;
 }

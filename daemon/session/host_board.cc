@@ -215,16 +215,18 @@ void HostBoard::poll_area(uint32_t area) {
 // before: a rank may wait for a newer operation first.
 void HostBoard::forward_requests(const BoardOp& op) {
   for (size_t member = 0; member < op.group->local_ranks.size(); ++member)
-    forward_member(*op.group, member, op.number);
+    forward_member(op, member);
 }
 
-void HostBoard::forward_member(HostGroup& group, size_t member, uint64_t number) {
+void HostBoard::forward_member(const BoardOp& called, size_t member) {
+  HostGroup& group = *called.group;
+  const uint64_t number = called.number;
   const auto next = [&]() -> uint64_t& { return forwarded(group).next[member]; };
   // The slots of older operations serve later ones now.
   if (number >= kBoardSlots) next() = std::max(next(), number - kBoardSlots + 1);
   while (next() <= number && ops_.is_attached(group.local_ranks[member])) {
     const uint64_t forwarding = next();
-    if (!forward_request(group, member, forwarding)) return;
+    if (!forward_request(called, member, forwarding)) return;
     next() = std::max(next(), forwarding + 1);
   }
 }
@@ -233,7 +235,9 @@ void HostBoard::forward_member(HostGroup& group, size_t member, uint64_t number)
 // rank may end, and so may the operation, while the request is handled. A slot whose operation
 // was forwarded and has not ended forwards no other, whatever its word says: so their number is
 // bounded.
-bool HostBoard::forward_request(HostGroup& group, size_t member, uint64_t number) {
+// `called`: the operation for which the worker was called, or a later one.
+bool HostBoard::forward_request(const BoardOp& called, size_t member, uint64_t number) {
+  HostGroup& group = *called.group;
   const uint32_t local_rank = group.local_ranks[member];
   const auto slot = static_cast<uint32_t>(number % kBoardSlots);
   BoardOp op = ops_.read(group, slot);
@@ -250,7 +254,12 @@ bool HostBoard::forward_request(HostGroup& group, size_t member, uint64_t number
   if (running != Forwarded::kNone && running != number) return true;
   running = number;
   forwarded(group).next[member] = number + 1;  // collect_requests() may be called from inside.
-  events_.on_request(ops_.rank_of(local_rank), call_of(op, member));
+  Call call = call_of(op, member);
+  // A call that nobody waited for has no start: its deadline is not after that of a later one.
+  const BoardEntry& later = called.entry(local_rank);
+  if (!call.started && later.arrived.load(std::memory_order_acquire) == called.number + 1)
+    call.started = started_at(later.started_ns.load());
+  events_.on_request(ops_.rank_of(local_rank), std::move(call));
   return true;
 }
 

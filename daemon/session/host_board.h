@@ -87,7 +87,8 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   // Whether ranks may settle operations among themselves. They may not while a rank is gone.
   void set_ranks_decide(bool let);
 
-  // LocalPhase. Ends what no rank has begun and what ranks fold as little as what is over.
+  // LocalPhase. Does nothing for an operation that no rank has begun, that ranks fold, or that is
+  // over.
   void complete(const EpochOp& op, const Status& status) override;
   void release_window(const EpochOp& op, uint64_t bytes) override;
   void collect_requests(const EpochOp& op) override;
@@ -120,8 +121,8 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void poll_soon();
   void poll_area(uint32_t area);
   void forward_requests(const BoardOp& op);
-  void forward_member(HostGroup& group, size_t member, uint64_t number);
-  bool forward_request(HostGroup& group, size_t member, uint64_t number);
+  void forward_member(const BoardOp& called, size_t member);
+  bool forward_request(const BoardOp& called, size_t member, uint64_t number);
   Call call_of(const BoardOp& op, size_t member);
   uint64_t filled_bytes(const EpochOp& op, uint32_t local_rank) const;
   void notify_window_filled(const BoardOp& op);

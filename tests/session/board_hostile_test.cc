@@ -24,6 +24,19 @@ TEST_F(BoardTest, AnInvalidEntryFailsOnlyItsRank) {
   for (uint32_t rank = 0; rank < 3; ++rank) EXPECT_EQ(events(rank).ends, 0);
 }
 
+TEST_F(BoardTest, AStartThatIsNotInThePastIsIgnored) {
+  const int64_t later_ns = ns_ago(-Millis(3'600'000));
+  uint64_t number = 0;
+  for (const int64_t started_ns : {INT64_MIN, INT64_C(-1), INT64_C(0), later_ns, INT64_MAX}) {
+    arrive(0, number).started_ns = started_ns;
+    call(number);
+    drain(loop_);
+    ASSERT_EQ(events(0).requests.size(), number + 1);
+    EXPECT_EQ(events(0).requests[number].started, std::nullopt) << started_ns;
+    ++number;
+  }
+}
+
 // Blocks that the tensors do not have: how many there are is what the requests say.
 TEST_F(BoardTest, BlocksThatAreNoneAreNotFolded) {
   const uint8_t collectives[] = {TUTTI_ALL_REDUCE, TUTTI_ALL_GATHER, TUTTI_REDUCE_SCATTER,

@@ -52,6 +52,28 @@ TEST_F(BoardTest, WhatIsCalledIsTakenFromThoseWhoArrived) {
   EXPECT_TRUE(trainer(1).is_done(0));
 }
 
+// A rank that waits for its second call first: the first has no start of its own.
+TEST_F(BoardTest, ACallWithoutAStartHasThatOfTheLaterOneThatIsWaitedFor) {
+  arrive(0, 0).started_ns = 0;
+  arrive(0, 1).started_ns = ns_ago(Millis(50));
+  call(1);
+  drain(loop_);
+  ASSERT_EQ(taken_of(0), (Numbers{0, 1}));
+  EXPECT_TRUE(events(0).requests[0].started.has_value());
+  EXPECT_EQ(events(0).requests[0].started, events(0).requests[1].started);
+}
+
+// The entry of the later one still holds an operation of long ago.
+TEST_F(BoardTest, ACallWithoutAStartHasNotThatOfAnOperationBefore) {
+  arrive(0, 0).started_ns = 0;
+  entry(1, 0).started_ns = ns_ago(Millis(3'600'000));
+  arrive(1, 1);
+  call(1);
+  drain(loop_);
+  ASSERT_EQ(taken_of(0), Numbers{0});
+  EXPECT_EQ(events(0).requests[0].started, std::nullopt);
+}
+
 // All ranks call repeatedly: each request is forwarded once, and a later arrival later.
 TEST_F(BoardTest, ARequestComesOnce) {
   arrive(0, 0);
