@@ -43,10 +43,8 @@ std::string strategies_text(const TracedAcrossRanks& operation) {
 }
 
 std::string outcome_text(const TracedAcrossRanks& operation) {
-  if (operation.code() != TUTTI_OK) {
-    const bool is_that = operation.code() == TUTTI_FAILED_PRECONDITION && operation.disagrees();
-    return code_text(operation.code()) + (is_that ? " (ranks disagree)" : "");
-  }
+  if (operation.code() != TUTTI_OK)
+    return code_text(operation.code()) + (operation.disagrees() ? " (ranks disagree)" : "");
   if (!operation.missing.empty() && !operation.ended())
     return "waits for " + ranks_text(operation.missing);
   return operation.ended() ? "OK" : "under way";

@@ -5,6 +5,7 @@
 
 #include "daemon/base/status.h"
 #include "daemon/diagnosis/findings.h"
+#include "daemon/diagnosis/traced_operations.h"
 #include "proto/types.h"
 
 namespace tutti {
@@ -191,6 +192,13 @@ Diagnosis describe_behind(const JobView& view, const HoldUp& hold_up) {
   return found;
 }
 
+// The first rank whose call was refused.
+std::optional<uint32_t> refused_of(const CallsByRank& calls) {
+  const auto found =
+      std::ranges::find_if(calls, [](const auto& entry) { return was_refused(*entry.second); });
+  return found == calls.end() ? std::nullopt : std::optional(found->first);
+}
+
 Finding describe_disagreement(const JobView& view, const Newest& operation) {
   std::map<std::string, std::vector<uint32_t>> sides;
   for (const auto& [rank, call] : operation.calls) sides[signature_text(*call)].push_back(rank);
@@ -215,10 +223,10 @@ Finding find_disagreement(const JobView& view) {
   for (const auto& [group, members] : view.groups) {
     const std::optional<Newest> newest = newest_of(view, group);
     if (!newest) continue;
-    const bool refused = std::ranges::any_of(newest->calls, [](const auto& entry) {
+    const bool failed = std::ranges::any_of(newest->calls, [](const auto& entry) {
       return has_code(*entry.second, Code::failed_precondition);
     });
-    if (refused) return describe_disagreement(view, *newest);
+    if (failed && !refused_of(newest->calls)) return describe_disagreement(view, *newest);
   }
   return std::nullopt;
 }
@@ -312,19 +320,20 @@ Finding find_unanswered(const JobView& view) {
 namespace {
 
 Diagnosis describe_failure(const JobView& view, uint32_t rank, const v1::TracedOperation& last) {
-  const EpochOp name = {last.group(), last.number()};
+  const EpochOp op = {last.group(), last.number()};
   const std::string code(name_of(code_of(static_cast<int>(last.code()))));
   Diagnosis found{.verdict = Verdict::operation_failed};
-  // Who has not called it is not its reason.
-  if (has_code(last, Code::invalid_argument)) {
-    found.sentence = "a rank's call of " + describe(last) + " was refused with " + code +
-                     "; the error of all ranks names it";
-    for (const auto& [caller, call] : calls_of(view, name))
-      if (found.evidence.size() < kEvidenceMax)
+  const CallsByRank calls = calls_of(view, op);
+  const std::optional<uint32_t> refused = refused_of(calls);
+  if (refused || has_code(last, Code::invalid_argument)) {  // Nobody's absence is the reason.
+    found.sentence = "the call of " + (refused ? view.name_of(*refused) : "a rank") + " to " +
+                     describe(last) + " was refused with " + code;
+    for (const auto& [caller, call] : calls)
+      if (found.evidence.size() < kEvidenceMax && !was_refused(*call))
         found.evidence.push_back(view.name_of(caller) + " called it: " + signature_text(*call));
     return found;
   }
-  const std::vector<uint32_t> absent = absent_from(view, name);
+  const std::vector<uint32_t> absent = absent_from(view, op);
   if (!absent.empty() && absent.size() < view.ranks.size()) {
     found.sentence = view.name_of(absent.front()) + " took no part in " + describe(last) +
                      ", which failed with " + code;

@@ -61,9 +61,21 @@ bool is_same_call(const v1::TracedOperation& a, const v1::TracedOperation& b) {
 
 }  // namespace
 
+bool was_refused(const v1::TracedOperation& operation) {
+  return (operation.flags() & kRequestRefused) != 0;
+}
+
+const v1::TracedOperation& TracedAcrossRanks::any() const {
+  if (ranks.empty()) return *hosts.begin()->second;
+  const auto found =
+      std::ranges::find_if(ranks, [](const auto& rank) { return !was_refused(*rank.second); });
+  return found == ranks.end() ? *ranks.begin()->second : *found->second;
+}
+
 bool TracedAcrossRanks::disagrees() const {
-  return std::ranges::any_of(ranks,
-                             [&](const auto& rank) { return !is_same_call(*rank.second, any()); });
+  return std::ranges::any_of(ranks, [&](const auto& rank) {
+    return !was_refused(*rank.second) && !is_same_call(*rank.second, any());
+  });
 }
 
 uint64_t TracedAcrossRanks::begun_ns() const {

@@ -25,11 +25,9 @@ struct TracedAcrossRanks {
   std::map<std::string, const v1::TracedOperation*> hosts;  // The worker's, by host.
   std::vector<uint32_t> missing;  // Members that have not called it while others have.
 
-  // What some rank called; all do not agree where disagrees().
-  const v1::TracedOperation& any() const {
-    return ranks.empty() ? *hosts.begin()->second : *ranks.begin()->second;
-  }
-  bool disagrees() const;
+  // What some rank called, if possible one that was not refused.
+  const v1::TracedOperation& any() const;
+  bool disagrees() const;     // Calls that were not refused differ.
   uint64_t begun_ns() const;  // The first.
   // The rank that called last, and how much later than the first.
   struct Last {
@@ -44,6 +42,9 @@ struct TracedAcrossRanks {
 
 // In the order of their first calls.
 std::vector<TracedAcrossRanks> operations_of(const v1::TraceReply& reply);
+
+// The library refused it, so what it says is not what the rank asked for.
+bool was_refused(const v1::TracedOperation& operation);
 
 // What the ranks must agree on; `layout` is the folded one of the record.
 Signature signature_of(const v1::TracedOperation& operation);

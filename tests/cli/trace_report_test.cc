@@ -143,11 +143,10 @@ TEST(TraceReport, TheTableHasALineForEachOperation) {
 // A refused call has no tensor, so it differs from the others without a disagreement.
 TEST(TraceReport, ARefusedCallIsNoDisagreement) {
   v1::TraceReply reply = example();
-  for (v1::HostTrace& host : *reply.mutable_hosts())
-    for (v1::RankTrace& rank : *host.mutable_ranks())
-      rank.mutable_operations(1)->set_code(TUTTI_INVALID_ARGUMENT);
+  v1::TracedOperation& refused = *reply.mutable_hosts(1)->mutable_ranks(0)->mutable_operations(1);
+  refused.set_flags(kRequestRefused);
   EXPECT_THAT(trace_text(reply, 0),
-              AllOf(HasSubstr("INVALID_ARGUMENT"), Not(HasSubstr("disagree"))));
+              AllOf(HasSubstr("FAILED_PRECONDITION"), Not(HasSubstr("disagree"))));
 }
 
 TEST(TraceReport, SaysWhatIsMissing) {

@@ -198,15 +198,32 @@ TEST(DiagnosisPart, RanksMissingFromAnEndedJobsLastOperationAreNamed) {
               HasSubstr("took no part in all_reduce #5, which failed with UNAVAILABLE"));
 }
 
-TEST(DiagnosisPart, ARefusedCallIsNotBlamedOnWhoDidNotCall) {
+// Rank 3 had not called it: that is not why it failed. The refused call has no tensor.
+TEST(DiagnosisPart, ARefusedCallIsNamedWhateverItsCode) {
+  for (const Code code :
+       {Code::invalid_argument, Code::resource_exhausted, Code::failed_precondition}) {
+    Job job;
+    job.all_run(5, kMillisecond, 9 * kSecond);
+    for (const int rank : {0, 1}) job.ended(rank, 5, 8 * kSecond, kMillisecond, code);
+    v1::TracedOperation& refused = job.ended(2, 5, 8 * kSecond, kMillisecond, code);
+    refused.set_flags(kRequestRefused);
+    refused.set_count(0);
+    const Diagnosis found = job.verdict();
+    EXPECT_EQ(found.verdict, Verdict::operation_failed);
+    EXPECT_EQ(found.sentence,
+              "the call of rank 2 (host b, pid 102) to all_reduce #5 was refused with " +
+                  std::string(name_of(code)));
+    EXPECT_EQ(found.evidence.size(), 2u);
+  }
+}
+
+TEST(DiagnosisPart, ACallThatTheWorkerRefusedIsNotBlamedOnWhoDidNotCall) {
   Job job;
   job.all_run(5, kMillisecond, 9 * kSecond);
   for (const int rank : {0, 1, 2})
     job.ended(rank, 5, 8 * kSecond, kMillisecond, Code::invalid_argument);
-  const Diagnosis found = job.verdict();
-  EXPECT_EQ(found.verdict, Verdict::operation_failed);
-  EXPECT_THAT(found.sentence, StartsWith("a rank's call of all_reduce #5 was refused"));
-  EXPECT_EQ(found.evidence.size(), 3u);
+  EXPECT_THAT(job.verdict().sentence,
+              StartsWith("the call of a rank to all_reduce #5 was refused"));
 }
 
 // As after its coordinator lost its state.
