@@ -46,34 +46,34 @@ Option& Option::in_group(const std::string& title) {
 }
 
 template <class T>
-Option Options::add(const std::string& flags, T& to, const std::string& help) {
+Option CommandOptions::add(const std::string& flags, T& to, const std::string& help) {
   return Option(app_->add_option(flags, to, help));
 }
 
-Option Options::add_call(const std::string& flags,
-                         const std::function<void(const std::string&)>& take,
-                         const std::string& help) {
+Option CommandOptions::add_call(const std::string& flags,
+                                const std::function<void(const std::string&)>& take,
+                                const std::string& help) {
   return Option(app_->add_option_function<std::string>(flags, take, help));
 }
 
-void Options::add_flag(const std::string& flags, bool& to, const std::string& help) {
+void CommandOptions::add_flag(const std::string& flags, bool& to, const std::string& help) {
   app_->add_flag(flags, to, help);
 }
 
-void Options::footer(const std::string& text) { app_->footer(text); }
+void CommandOptions::footer(const std::string& text) { app_->footer(text); }
 
 Program::Program(const std::string& name, const std::string& description,
                  const std::string& version)
-    : Options(nullptr), owned_(std::make_unique<CLI::App>(description, name)) {
+    : CommandOptions(nullptr), owned_(std::make_unique<CLI::App>(description, name)) {
   app_ = owned_.get();
   app_->set_version_flag("--version", version);
 }
 
 Program::~Program() = default;
 
-Options Program::command(const std::string& name, const std::string& help) {
+CommandOptions Program::command(const std::string& name, const std::string& help) {
   app_->require_subcommand(1);
-  return Options(app_->add_subcommand(name, help));
+  return CommandOptions(app_->add_subcommand(name, help));
 }
 
 void Program::show_on_request(std::vector<std::string> groups) {
@@ -105,13 +105,16 @@ Program::Read Program::read(std::vector<std::string> arguments) {
   return read;
 }
 
-template Option Options::add(const std::string&, std::string&, const std::string&);
-template Option Options::add(const std::string&, int&, const std::string&);
-template Option Options::add(const std::string&, uint32_t&, const std::string&);
-template Option Options::add(const std::string&, double&, const std::string&);
-template Option Options::add(const std::string&, std::optional<std::string>&, const std::string&);
-template Option Options::add(const std::string&, std::optional<uint32_t>&, const std::string&);
-template Option Options::add(const std::string&, std::vector<std::string>&, const std::string&);
-template Option Options::add(const std::string&, std::vector<int>&, const std::string&);
+template Option CommandOptions::add(const std::string&, std::string&, const std::string&);
+template Option CommandOptions::add(const std::string&, int&, const std::string&);
+template Option CommandOptions::add(const std::string&, uint32_t&, const std::string&);
+template Option CommandOptions::add(const std::string&, double&, const std::string&);
+template Option CommandOptions::add(const std::string&, std::optional<std::string>&,
+                                    const std::string&);
+template Option CommandOptions::add(const std::string&, std::optional<uint32_t>&,
+                                    const std::string&);
+template Option CommandOptions::add(const std::string&, std::vector<std::string>&,
+                                    const std::string&);
+template Option CommandOptions::add(const std::string&, std::vector<int>&, const std::string&);
 
 }  // namespace tutti

@@ -34,7 +34,7 @@ class Option {
 
 // What a program, or one of its commands, takes. `flags`: "--last", "-v,--verbose", or "JOB" for an
 // argument without a flag. What options are stored to must outlive the program.
-class Options {
+class CommandOptions {
  public:
   // Takes texts, numbers, std::optional of them, and lists; see the end of options.cc.
   template <class T>
@@ -47,11 +47,11 @@ class Options {
 
  protected:
   friend class Program;
-  explicit Options(CLI::App* app) : app_(app) {}
+  explicit CommandOptions(CLI::App* app) : app_(app) {}
   CLI::App* app_;
 };
 
-class Program : public Options {
+class Program : public CommandOptions {
  public:
   // `version`: for --version.
   Program(const std::string& name, const std::string& description, const std::string& version);
@@ -60,7 +60,7 @@ class Program : public Options {
   Program& operator=(const Program&) = delete;
 
   // From the first on, one must be called.
-  Options command(const std::string& name, const std::string& help);
+  CommandOptions command(const std::string& name, const std::string& help);
   // --help leaves out the options of these groups, --help-all shows them.
   void show_on_request(std::vector<std::string> groups);
 

@@ -15,7 +15,7 @@
 namespace {
 
 using tutti::BenchOptions;
-using tutti::Options;
+using tutti::CommandOptions;
 using tutti::Program;
 using tutti::RunOptions;
 
@@ -42,7 +42,7 @@ std::string collective_names() {
   return out;
 }
 
-void add_mesh_options(Options& to, RunOptions& options) {
+void add_mesh_options(CommandOptions& to, RunOptions& options) {
   to.add("--hosts", options.hosts, "hosts of the mesh, all on this machine")
       .within(1, 250)
       .shows_default();
@@ -59,7 +59,8 @@ void add_mesh_options(Options& to, RunOptions& options) {
 
 Command add_run(Program& program, const CommandLine& line) {
   auto options = std::make_shared<RunOptions>();
-  Options run = program.command("run", "Run `-- COMMAND` once per rank on a mesh of this machine");
+  CommandOptions run =
+      program.command("run", "Run `-- COMMAND` once per rank on a mesh of this machine");
   add_mesh_options(run, *options);
   run.add_flag("--keep-going", options->keep_going,
                "when a rank fails do not end the others (else: 2 s, SIGTERM, 2 s, SIGKILL)");
@@ -87,7 +88,7 @@ Command add_run(Program& program, const CommandLine& line) {
   };
 }
 
-void add_bench_options(Options& to, BenchOptions& options) {
+void add_bench_options(CommandOptions& to, BenchOptions& options) {
   to.add("--op", options.collectives, "any of " + collective_names() + ", or all")
       .separated_by(',')
       .shows_default();
@@ -122,7 +123,7 @@ Command add_bench(Program& program, const CommandLine& line) {
   auto options = std::make_shared<BenchOptions>();
   auto mesh = std::make_shared<RunOptions>();
   mesh->per_host = "2";
-  Options bench = program.command("bench", "Measure collectives, checking every result");
+  CommandOptions bench = program.command("bench", "Measure collectives, checking every result");
   add_mesh_options(bench, *mesh);
   add_bench_options(bench, *options);
   bench.footer(
@@ -140,7 +141,7 @@ Command add_bench(Program& program, const CommandLine& line) {
   return [=] { return tutti::bench_command(*options, *mesh, line.arguments); };
 }
 
-std::shared_ptr<std::string> add_address(Options& to) {
+std::shared_ptr<std::string> add_address(CommandOptions& to) {
   auto address = std::make_shared<std::string>(tutti::default_address());
   to.add("--address", *address,
          "an agent's Unix socket, unix:PATH, or control plane, host:port (TUTTI_ADDRESS)")
@@ -161,7 +162,7 @@ Command ask_one(std::shared_ptr<std::string> address, std::shared_ptr<Options> o
 }
 
 Command add_status(Program& program) {
-  Options status = program.command("status", "Show agents, jobs, ranks and what they did");
+  CommandOptions status = program.command("status", "Show agents, jobs, ranks and what they did");
   const auto address = add_address(status);
   auto json = std::make_shared<bool>(false);
   status.add_flag("--json", *json, "one JSON object");
@@ -171,7 +172,7 @@ Command add_status(Program& program) {
 }
 
 Command add_trace(Program& program) {
-  Options trace = program.command("trace", "Show what a job's ranks called last");
+  CommandOptions trace = program.command("trace", "Show what a job's ranks called last");
   const auto address = add_address(trace);
   auto options = std::make_shared<tutti::TraceOptions>();
   trace.add("JOB", options->job, "the job's name; it may have ended").required();
@@ -188,7 +189,7 @@ Command add_trace(Program& program) {
 }
 
 Command add_plan(Program& program) {
-  Options plan = program.command("plan", "Predict a collective's time on more hosts");
+  CommandOptions plan = program.command("plan", "Predict a collective's time on more hosts");
   const auto address = add_address(plan);
   auto options = std::make_shared<tutti::PlanOptions>();
   plan.add("--op", options->collective, "one of " + collective_names()).shows_default();
@@ -206,7 +207,7 @@ Command add_plan(Program& program) {
 }
 
 Command add_strategy(Program& program) {
-  Options strategy =
+  CommandOptions strategy =
       program.command("strategy", "Set a job's strategy, or show what auto measured and chooses");
   const auto address = add_address(strategy);
   auto options = std::make_shared<tutti::StrategyOptions>();
@@ -222,7 +223,7 @@ Command add_strategy(Program& program) {
 }
 
 Command add_explain(Program& program) {
-  Options explain = program.command("explain", "Say in a sentence what is wrong with a job");
+  CommandOptions explain = program.command("explain", "Say in a sentence what is wrong with a job");
   const auto address = add_address(explain);
   auto options = std::make_shared<tutti::ExplainOptions>();
   explain.add("JOB", options->job, "the job's name; else all jobs of the agent");
@@ -237,7 +238,7 @@ Command add_explain(Program& program) {
 }
 
 Command add_top(Program& program) {
-  Options top = program.command("top", "Show jobs, ranks and their rates, every second");
+  CommandOptions top = program.command("top", "Show jobs, ranks and their rates, every second");
   const auto address = add_address(top);
   auto options = std::make_shared<tutti::TopOptions>();
   top.add("JOB", options->job, "show the ranks of this job alone");
@@ -247,7 +248,8 @@ Command add_top(Program& program) {
 }
 
 Command add_doctor(Program& program) {
-  Options doctor = program.command("doctor", "Check this node, and say what to fix, and how");
+  CommandOptions doctor =
+      program.command("doctor", "Check this node, and say what to fix, and how");
   auto flags = std::make_shared<tutti::DoctorFlags>();
   doctor.add("--address", flags->address,
              "the agent's Unix socket, unix:PATH; else that of the settings");
@@ -268,7 +270,7 @@ Command add_doctor(Program& program) {
 }
 
 Command add_drain(Program& program) {
-  Options drain = program.command("drain", "Refuse new joins on an agent's node");
+  CommandOptions drain = program.command("drain", "Refuse new joins on an agent's node");
   const auto address = add_address(drain);
   auto undo = std::make_shared<bool>(false);
   drain.add_flag("--undo", *undo, "accept joins again");
@@ -278,7 +280,7 @@ Command add_drain(Program& program) {
 }
 
 Command add_stop(Program& program) {
-  Options stop = program.command("stop", "Stop an agent; its running jobs go on");
+  CommandOptions stop = program.command("stop", "Stop an agent; its running jobs go on");
   const auto address = add_address(stop);
   auto jobs = std::make_shared<bool>(false);
   stop.add_flag("--jobs", *jobs, "end the jobs' workers on its node, too");
