@@ -32,6 +32,7 @@ run(${found} ${CXX} -std=c++20 ${SOURCE}/consumer_cxx.cc -o ${PROJECT}/plain_cxx
 run(${found} ${CXX} -std=c++20 ${PROJECT}/burn.cc -o ${PROJECT}/plain_faces -ltutti_faces -ltutti)
 run(${found} ${PROJECT}/plain_c)
 run(${found} ${PROJECT}/plain_cxx)
+run(${found} ${BUILD}/bin/tutti run --per-host 1 -- ${PROJECT}/plain_faces)
 if(PYTHON)
   run(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=${PREFIX}/share/tutti/python ${PYTHON} -c
       "import tutti._library as a, tutti._frameworks as b

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -39,10 +40,13 @@ class Tensor {
   size_t count() const { return count_; }
   size_t bytes() const { return count_ * size_of(dtype_); }
   std::byte* data() const { return data_.get(); }
-  // The elements; T must have the size of the dtype.
+  // The elements. T is float for f32, double for f64, else another type of the dtype's size; const
+  // for a view of constant memory.
   template <class T>
   std::span<T> as() const {
-    require(sizeof(T) == size_of(dtype_), "elements are read as a type of their size");
+    const bool is_real = is_floating(dtype_) && size_of(dtype_) > 2;
+    require(sizeof(T) == size_of(dtype_) && std::is_floating_point_v<T> == is_real,
+            "elements are read as a type of their dtype");
     return {reinterpret_cast<T*>(data()), count_};
   }
   Tensor clone() const;

@@ -32,7 +32,6 @@ struct CollectiveConfig {
   // Whether the four global parameters are all given, or none.
   bool is_valid() const;
   // Whether several processes work together.
-  bool is_global() const { return num_nodes.has_value(); }
   bool operator==(const CollectiveConfig&) const = default;
 };
 

@@ -38,8 +38,8 @@ class CrossDeviceOps {
 
   // The sum or mean of all components, of all ranks in a group, on every destination. Every copy
   // has the same bits, in every run. MEAN divides the sum by the number of components. 16-bit
-  // floats are summed in f32 and rounded once; integers wrap, and have no MEAN. Sparse values: see
-  // concatenate() of sparse.h; MEAN divides the rows by the number of components.
+  // floats are summed in f32 and rounded once; integers wrap, and have no MEAN. Sparse values: the
+  // rows of all components in order, duplicates kept; MEAN divides them by the components' number.
   //
   // INVALID_ARGUMENT: see plan_reduction(), CommunicationOptions::check() and above.
   // DEADLINE_EXCEEDED, UNAVAILABLE and others in a group: see tutti.h.
@@ -73,9 +73,10 @@ class CrossDeviceOps {
 
 // Hierarchical copy: sums within each group of devices, then of the groups' sums, then copies back.
 //
-// In one process the groups are those of hierarchical(). In a group of processes they are the hosts
-// on which the ranks run: ranks of a host are summed in the order of their numbers, then the hosts.
-// Where values and destinations are on different devices, as ReductionToOneDevice.
+// In one process the groups are those of hierarchical() (reduction_plan.h). In a group of processes
+// they are the hosts on which the ranks run: ranks of a host are summed in the order of their
+// numbers, then the hosts. Where values and destinations are on different devices, as
+// ReductionToOneDevice.
 class HierarchicalCopyAllReduce : public CrossDeviceOps {
  public:
   // Packs of a batch; std::nullopt: no packing. INVALID_ARGUMENT: not above 0.

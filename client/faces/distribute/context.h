@@ -1,5 +1,6 @@
 // Which strategy, and which of its replicas, the code on a thread belongs to: what
-// tf.distribute.get_strategy() and get_replica_context() tell.
+// tf.distribute.get_strategy() and get_replica_context() tell. Each library that holds this code
+// has scopes of its own: libtutti_frameworks.so, and what links tutti::faces.
 #pragma once
 
 #include "daemon/base/status.h"

@@ -39,7 +39,7 @@ class DeviceAssignment {
   //
   // The replicas form a grid that is as near to a cube as possible: axes are filled in ascending
   // order of the replicas that fit, of equal ones the core first, then x, y, z; each gets the
-  // smallest number whose power reaches what is left. The order is a ring (ring.h) where a replica
+  // smallest number whose power reaches what is left. The order is a ring where a replica
   // has all cores of its chips, strides are 1 and the mesh is full.
   //
   // If the mesh has missing devices, the devices are dealt in the order of tasks, without regard to

@@ -19,7 +19,7 @@ struct Node {
 };
 using Nodes = std::vector<Node>;
 
-// A task by its rank: on which node it is the how-manieth.
+// A task by its rank. local_id counts the tasks of its node.
 struct PlacedTask {
   std::string address;
   int local_id = 0;

@@ -61,7 +61,7 @@ class Topology {
   // "/job:J/task:T/device:CPU:0", too: the host of a task.
   static std::string host_name(int task, const std::optional<std::string>& job = {});
 
-  // All devices in an order for a ring. It goes through the mesh as a snake (ring.h), so that
+  // All devices in an order for a ring. It goes through the mesh as a snake, so that
   // neighbours are adjacent; if that changes tasks more often than a ring over the tasks has to,
   // the devices of each task are put together, in the order in which the snake first meets them.
   std::vector<DeviceId> ring_order() const;
