@@ -9,6 +9,7 @@
 #include "daemon/control/admin_client.h"
 #include "tests/process/board_fixture.h"
 #include "tests/support/await.h"
+#include "tests/support/proc_counters.h"
 
 namespace tutti {
 namespace {
@@ -33,11 +34,6 @@ struct Suspension : ::testing::Test {
     kill(mesh.host(0).agent, SIGSTOP);
     ASSERT_TRUE(wait_for([&] { return log_says(1, "cannot reach the coordinator"); }));
     poll(nullptr, 0, kAllStreamsBreak.count());
-  }
-  pid_t worker_of(int host) const {
-    const auto status = admin_status(mesh.host(host).address, true, 5'000);
-    if (!status.ok() || status->agents(0).workers_size() != 1) return -1;
-    return static_cast<pid_t>(status->agents(0).workers(0).pid());
   }
   // Until the flag is set, with right values.
   void work(Group& group) const {
@@ -90,11 +86,38 @@ TEST_F(Suspension, WorkerThatDiedMeanwhileEndsItsEpoch) {
     check_works(group);
   });
   for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
-  const pid_t worker = worker_of(1);
+  const auto worker = static_cast<pid_t>(worker_report(mesh, 1, "job").pid());
   ASSERT_GT(worker, 0);
   suspend_coordinator();
   kill(worker, SIGKILL);
   kill(mesh.host(0).agent, SIGCONT);
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh.log_tails();
+}
+
+// No data is on the link, and the operation has a minute left.
+TEST(Silence, AWorkerThatStopsIsLostAfterSilenceMs) {
+  const TestMesh mesh{LocalMeshOptions{.hosts = 2, .agent_flags = {"--silence-ms=2000"}}};
+  const Gate stopped, over;
+  std::vector<Trainer> trainers = mesh.start("job", {1, 1}, [&](const RankContext& context) {
+    Group group = context.join();
+    check_works(group);
+    write_line("ready");
+    stopped.wait();
+    if (context.rank == 1) return over.wait();
+    const Error error =
+        failure_of([&] { all_reduce_of(group, 10, {.timeout = std::chrono::minutes(1)}); });
+    check(error.code == TUTTI_UNAVAILABLE && error.host == "b", error.what());
+    check_contains(error, "has not answered for more than 1500 ms");
+    write_line("lost");
+  });
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
+  const auto worker = static_cast<pid_t>(worker_report(mesh, 1, "job").pid());
+  ASSERT_GT(worker, 0);
+  kill(worker, SIGSTOP);
+  stopped.open_for(2);
+  EXPECT_EQ(trainers[0].read_line(), "lost");
+  kill(worker, SIGCONT);
+  over.open_for(1);
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh.log_tails();
 }
 
