@@ -148,7 +148,7 @@ size_t tutti_dtype_size(tutti_dtype dtype) {
 }
 
 tutti_code tutti_join(const tutti_join_options* options, tutti_group** group) {
-  if (group == nullptr) return invalid("there is no place for the group");
+  if (group == nullptr) return invalid("group is NULL: pass where to store the handle");
   *group = nullptr;
   return guarded([&] {
     tutti::client::JoinTarget target;
@@ -185,7 +185,7 @@ void tutti_group_free(tutti_group* group) {
 
 tutti_code tutti_subgroup(tutti_group* group, const uint32_t* ranks, size_t count,
                           tutti_group** subgroup) {
-  if (subgroup == nullptr) return invalid("there is no place for the sub-group");
+  if (subgroup == nullptr) return invalid("subgroup is NULL: pass where to store the handle");
   *subgroup = nullptr;
   if (group == nullptr) return no_group();
   return guarded([&] {

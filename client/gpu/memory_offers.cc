@@ -43,7 +43,8 @@ Status MemoryOffers::ask(TimePoint limit, std::function<Status()> question) {
   if (answer->given.wait_until(lock, limit, [&] { return answer->status.has_value(); }))
     return *answer->status;
   return deadline_exceeded(
-      connection_.worker_name() + " has not taken the call's memory in its time; give it more",
+      connection_.worker_name() +
+          " has not taken the call's memory before the deadline; pass a longer timeout",
       {-1, connection_.own_host()});
 }
 

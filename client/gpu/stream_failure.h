@@ -18,8 +18,8 @@ class StreamFailure : public std::enable_shared_from_this<StreamFailure> {
   void keep(const Status& outcome);
   // What was kept, which is forgotten then; OK: nothing.
   Status take();
-  // Why a call fails with `status`. Where the connection is lost, an operation may have been given
-  // the reason, or be about to be, which is waited for.
+  // The error to return in place of `status`. Where the connection is lost, waits for operations
+  // under way, one of which may have the reason.
   Status first_failure(const Connection& connection, Status status);
 
  private:

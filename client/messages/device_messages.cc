@@ -65,7 +65,7 @@ bool DeviceMessage::expire(bool may_start) {
   const char* const why =
       !may_start ? "messages that were sent to that rank before took all of its time"
       : !parts_.staged->is_idle()
-          ? "the stream has not reached the message in its time; give it more"
+          ? "the stream has not reached the message before the deadline; pass a longer timeout"
           : "messages of other threads to that rank, or those that it has yet to take, took all of "
             "its time";
   end(with_name_of(parts_.sending->args(), usable.ok() ? deadline_exceeded(why) : usable));
@@ -106,9 +106,9 @@ bool DeviceMessage::copy_on_stream() {
   if (!was_resumed) device.resume(parts_.words);
   const bool is_there = parts_.failure != nullptr || device.has_resumed(parts_.words);
   if (!is_there && Clock::now() < parts_.deadline) return !was_resumed;
-  end(is_there
-          ? Status()
-          : deadline_exceeded("the stream has not copied the message in its time; give it more"));
+  end(is_there ? Status()
+               : deadline_exceeded("the stream has not copied the message before the deadline; "
+                                   "pass a longer timeout"));
   return true;
 }
 
@@ -119,8 +119,8 @@ bool DeviceMessage::copy_beside_stream() {
   const std::lock_guard lock(writing_);
   end(is_abandoned_ ? aborted("its work was freed before the message came")
       : has_reached ? parts_.staged->copy_out_now()
-                    : deadline_exceeded("the default stream has not reached the message in its "
-                                        "time; give it more"));
+                    : deadline_exceeded("the default stream has not reached the message before "
+                                        "the deadline; pass a longer timeout"));
   return true;
 }
 

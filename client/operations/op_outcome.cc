@@ -12,7 +12,8 @@ Status result_missing(const Status& usable) noexcept {
   if (!usable.ok()) return usable;
   return without_throwing(Code::deadline_exceeded, [] {
     return deadline_exceeded(
-        "the stream has not copied the result to the output in its time; give it more");
+        "the stream has not copied the result to the output before the deadline; pass a longer "
+        "timeout");
   });
 }
 

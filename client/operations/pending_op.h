@@ -81,9 +81,9 @@ struct PendingOp {
   Status copied;             // How copy_last ended.
   OpResources resources;
 
-  // For an operation on GPUs: whether one may still touch its memory, by what the board says of it,
-  // or has yet to copy the result out. It has no outcome meanwhile, until kAnswerGrace after its
-  // deadline. Called with the queue's lock; empty: never.
+  // Set for operations on GPUs. True: a GPU may still use the memory, or has yet to copy the result
+  // out; the outcome is withheld meanwhile, until kAnswerGrace after the deadline at most. Called
+  // with the queue's lock.
   enum class OnBoard : uint8_t { under_way, done, failed };
   std::function<bool(OnBoard)> is_on_gpus;
   MemoryUse memory;  // The caller's. Last: others ask by it whether the operation has ended.

@@ -32,7 +32,7 @@ inline constexpr Millis kAnswerGrace{450};
 // How long leaving waits for GPUs that are at work on the rank's memory.
 inline constexpr Millis kLeaveTime{2'000};
 
-// A part that uses the rank's memory and its worker, and that the connection knows no more of.
+// A part that uses the rank's memory and its worker; the connection knows nothing else about it.
 class Attachment {
  public:
   Attachment() = default;

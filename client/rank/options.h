@@ -19,8 +19,8 @@ template <class Options>
 Status read_sized(const Options* options, size_t least, const char* defaults, Options& given) {
   if (options == nullptr) return {};
   if (options->size < least || options->size > kOptionsBytesMax)
-    return invalid_argument("options of size " + std::to_string(options->size) +
-                            " are none; begin with " + defaults);
+    return invalid_argument("options have no version of size " + std::to_string(options->size) +
+                            "; begin with " + defaults);
   std::memcpy(&given, options, std::min(options->size, sizeof(given)));
   return {};
 }

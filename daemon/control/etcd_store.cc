@@ -152,7 +152,7 @@ class EtcdStore final : public KeyStore {
     for (const Write& write : writes) add(request, write);
     const Result<etcd::TxnResponse> reply = transact(request);
     if (!reply.ok()) return reply.status();
-    if (!(*reply).succeeded()) return aborted("a key is not what it was");
+    if (!(*reply).succeeded()) return aborted("a key in etcd changed meanwhile");
     return (*reply).header().revision();
   }
 

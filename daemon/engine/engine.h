@@ -194,7 +194,7 @@ class Engine {
   virtual Status reserve(GpuSet& gpus, const NcclLink& link) = 0;
   // The id must be new: neither started nor cancelled before.
   virtual void start(Operation operation) = 0;
-  // More of the operation's tensor may be ready. Unknown keys are ignored.
+  // More of the operation's tensor may be ready. Unknown ids are ignored.
   virtual void resume(const OpId& id) = 0;
   // A data frame with an untrusted header. Not OK: the sender broke the protocol; abort its epoch.
   virtual Status on_frame(Frame frame) = 0;

@@ -34,7 +34,7 @@ Status DataPath::send(const OpId& id, int place, Outgoing frame) {
   const EarlyBudget::Admission admission = early_.admit(host, operation, bytes);
   if (admission == EarlyBudget::Admission::wait_and_ask) send_message(host, WantStarted{operation});
   if (admission != EarlyBudget::Admission::granted)
-    return resource_exhausted("enough was sent to a host that has not started");
+    return resource_exhausted("early_bytes is used up: a host has not started the operation");
   Status status = links_.send_data(host, std::move(frame));
   if (status.ok()) return status;
   early_.refund(host, operation, bytes);

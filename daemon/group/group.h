@@ -17,8 +17,8 @@
 // that they refuse (its ranks disagree, or a call is invalid), a frame with another hash, and a
 // deadline that has passed. The leader sends the same Fail to every host of the group, all in the
 // same order. A host keeps the first one of an operation, also for ranks that call it later, and
-// ignores others. No rank can have been given OK before: a host that refuses has not started, and a
-// mismatch is two hashes.
+// ignores others. No rank can have got OK already: a host that refuses has not started, and after a
+// mismatch two hosts run different operations.
 //   Deadline: the leader asks all hosts (Query). A host that has not started the operation refuses
 // it from then on and answers which of its ranks have not called it; they are named. If all have
 // started the same one, the data is too slow, and the epoch ends. A host that does not answer

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "daemon/base/hash.h"
+
 namespace tutti {
 namespace {
 
@@ -16,7 +18,7 @@ constexpr uint64_t kProbeBytes = uint64_t{256} << 10;
 uint64_t machine_number() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  return boot.empty() ? 0 : std::hash<std::string>{}(boot) | 1;
+  return boot.empty() ? 0 : fnv1a(boot) | 1;
 }
 
 }  // namespace

@@ -16,9 +16,8 @@ class StateStore {
   // reader refuses stays until the job has a new one: a newer version may have written it, which
   // reads it again.
   virtual std::vector<v1::JobState> load() = 0;
-  // Saves the states; one of epoch 0 says that the job is to be forgotten. True: that is done.
-  // False: it is done later, in the order of these calls, or never; the maker of the store hears of
-  // it by another way.
+  // Saves the states; one of epoch 0 says that the job is to be forgotten. True: saved.
+  // False: saved later, in the order of these calls, or never; the store's maker learns when.
   virtual bool save(const std::vector<v1::JobState>& states) = 0;
   // What prevents it from saving states; empty: nothing.
   virtual std::string obstacle() const = 0;

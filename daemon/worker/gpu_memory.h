@@ -44,7 +44,7 @@ class OfferedByTrainer {
   std::optional<OfferedMemory> waiting;  // For a GPU that is being opened.
   std::shared_ptr<const Pinned> words;
   bool was_refused = false;                              // An offer, which was logged.
-  std::map<int, std::shared_ptr<const bool>> used_gpus;  // Those that it has offered memory of.
+  std::map<int, std::shared_ptr<const bool>> used_gpus;  // By GPU: it has offered memory there.
 };
 
 class GpuMemory {
@@ -90,7 +90,7 @@ class GpuMemory {
   // OK, but for a GPU that has failed, and after a GpuFault.
   Status check_usable(const std::string& gpu) const;
   Status take_on(int gpu, OfferedByTrainer& trainer, OfferedMemory offer);
-  // Owned by operations as well; freed by the GPUs' rule.
+  // Owned by operations as well; freed by GpuSet::free_later().
   std::shared_ptr<const void> share(std::shared_ptr<const void> resource) const;
   static Status forget(OfferedByTrainer& trainer, uint64_t number);
   Status add_user(OfferedByTrainer& trainer, int gpu);

@@ -1,10 +1,9 @@
 // What the settings of slices, links and early frames need of each other, in one place. Pure.
 //
 // A link holds what its sender may have under way: early_bytes of operations that have not started,
-// and the slices of those that have. A receiver that kept less would stop to read where it waits
-// for a frame behind them. What a host keeps of operations that it has not started is bounded by
-// what its links hold, and by nothing else: another bound could only end a job whose hosts do what
-// their settings say.
+// and the slices of those that have. A receiver that kept less would stop reading while the frame
+// that it waits for is queued behind others. So what its links hold is the only limit on frames of
+// operations that a host has not started.
 #pragma once
 
 #include "daemon/base/settings.h"

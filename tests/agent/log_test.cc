@@ -54,7 +54,7 @@ TEST_F(AgentLog, ThatIsNotReadHoldsUpNothing) {
 TEST_F(AgentLog, TellsHowManyLinesWereDropped) {
   start({"--log-level=debug", "--log-lines=16"});
   refuse(100);
-  // Of 102: no GPUs, it serves, and the hundred. 16 waited, and one or two were being written.
+  // Of 102: no GPUs, it serves, and the hundred. 16 waited, and none to two were being written.
   const std::string text = read_until("lines are missing here");
   EXPECT_THAT(text, HasSubstr("] tuttid 0."));
   EXPECT_THAT(text, ContainsRegex("warning tuttid.[0-9]+. 8[4-6] lines are missing here: "

@@ -113,10 +113,10 @@ TEST_F(ClientAbiTest, FreeingNullDoesNothing) {
 TEST_F(ClientAbiTest, ANullPlaceForAResultIsRefused) {
   join_all();
   const tutti_join_options options = tutti_join_defaults();
-  expect_invalid(tutti_join(nullptr, nullptr), "no place for the group");
-  expect_invalid(tutti_join(&options, nullptr), "no place for the group");
+  expect_invalid(tutti_join(nullptr, nullptr), "group is NULL");
+  expect_invalid(tutti_join(&options, nullptr), "group is NULL");
   const std::array<uint32_t, 2> ranks = {0, 1};
-  expect_invalid(tutti_subgroup(group(0), ranks.data(), 2, nullptr), "no place for the sub-group");
+  expect_invalid(tutti_subgroup(group(0), ranks.data(), 2, nullptr), "subgroup is NULL");
   expect_all_work();
 }
 

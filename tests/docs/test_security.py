@@ -248,7 +248,7 @@ ADVICE = (
     "OUTCOME`", "Refusals are limited", "Without it (`tls = off`", "Its DNS names are the host's",
     "Mount its Secret", "That driver requests", "Revocation lists are not read",
     "Encryption costs", "Let only the hosts of the mesh", "Floods are attributed",
-    "Quotas of ranks and memory", "It counts until the agents' token", "A coordinator that lost",
+    "Quotas of ranks and memory", "It is valid until the agents' token", "A coordinator that lost",
     "While an agent is down",
 )
 
