@@ -29,7 +29,7 @@ namespace {
 
 constexpr uint32_t kMessagesWord = 0x6d736773;  // Sets the numbers of channels apart.
 
-uint32_t fnv1a(const std::vector<int>& members, std::initializer_list<uint32_t> more) {
+uint32_t number_of(const std::vector<int>& members, std::initializer_list<uint32_t> more) {
   uint32_t hash = 2166136261u;
   const auto add = [&](uint32_t word) { hash = (hash ^ word) * 16777619u; };
   for (const int rank : members) add(static_cast<uint32_t>(rank));
@@ -40,12 +40,12 @@ uint32_t fnv1a(const std::vector<int>& members, std::initializer_list<uint32_t> 
 }  // namespace
 
 uint32_t group_number(const std::vector<int>& members, uint32_t nth) {
-  return fnv1a(members, {~nth});
+  return number_of(members, {~nth});
 }
 
 uint32_t channel_number(const std::vector<int>& members, uint64_t channel) {
-  return fnv1a(members, {static_cast<uint32_t>(channel), static_cast<uint32_t>(channel >> 32),
-                         kMessagesWord});
+  return number_of(members, {static_cast<uint32_t>(channel), static_cast<uint32_t>(channel >> 32),
+                             kMessagesWord});
 }
 
 Result<std::vector<int>> subgroup_members(size_t job_ranks, int rank,
