@@ -271,6 +271,26 @@ void check_out_of_memory(const Group& group, const std::vector<Tower>& towers,
   check_numbers(average(group, towers_of({scalar(1)})), 0, {1});
 }
 
+// Each dtype is an operation: the rank whose calls are refused makes as many as the others.
+TEST_F(GroupTest, ARankWhoseStrategyIsRefusedStaysInStep) {
+  EXPECT_EQ(run({2, 2},
+                [](const RankContext& context) {
+                  const Group group = context.join();
+                  for (int step = 0; step < 4; ++step) {
+                    const Tower tower = {gradient(scalar(step)),
+                                         gradient(tensor_of(Dtype::f64, {2}, {100.0 * step, 1}))};
+                    Options options;
+                    if (step == 1 && context.rank == 1) options.strategy = "rong";
+                    const auto means = average_gradients({tower}, options, group.get());
+                    check(means.ok() == (step != 1), "step " + std::to_string(step));
+                    if (!means.ok()) continue;
+                    check_numbers(*means, 0, {static_cast<double>(step)});
+                    check_numbers(*means, 1, {100.0 * step, 1});
+                  }
+                }),
+            "");
+}
+
 TEST_F(GroupTest, ARankWithoutMemoryLeavesAllInStep) {
   EXPECT_EQ(
       run({2, 1},

@@ -100,11 +100,12 @@ Status Communicator::all_reduce(const std::vector<Tensor>& ins, const std::vecto
   for (const Pack& pack : packs) {
     const Lists lists(ins, outs, pack);
     tutti_work* work = nullptr;
-    started = status_of(tutti_all_reduce_many(group_, lists.ins.data(), lists.outs.data(),
-                                              lists.counts.data(), lists.counts.size(),
-                                              number_of(ins[pack[0].tensor]), op, &given, &work));
-    if (!started.ok()) break;
-    works.add(work);
+    // Also after one that failed here alone: the other ranks call all.
+    const Status status = status_of(tutti_all_reduce_many(
+        group_, lists.ins.data(), lists.outs.data(), lists.counts.data(), lists.counts.size(),
+        number_of(ins[pack[0].tensor]), op, &given, &work));
+    if (status.ok()) works.add(work);
+    if (started.ok()) started = status;
   }
   const Status ended = works.wait();
   return started.ok() ? ended : started;
