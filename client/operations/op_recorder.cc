@@ -16,10 +16,14 @@ void OpRecorder::begin(const Request& request, uint64_t number, OpRecord& record
   uint64_t count = request.count;
   if ((request.flags & kRequestCounts) != 0)  // `count` says where the counts are.
     count = record.bytes / size_of(static_cast<Dtype>(request.dtype));
-  if ((request.flags & kRequestRefused) != 0) count = choice.root = 0;  // They are of the message.
+  const bool is_refused = (request.flags & kRequestRefused) != 0;
+  if (is_refused) count = choice.root = 0;  // They are of the message.
   record.index = trace::record_begin(
       recorder_.ring, {number, count, record.bytes, record.arrived_ns,
                        std::bit_cast<uint64_t>(call), std::bit_cast<uint64_t>(choice)});
+  // The caller has its error already. end() replaces it by the operation's, when that is looked at.
+  if (is_refused)
+    trace::record_end(recorder_.ring, record.index, 0, code_of(static_cast<int>(request.root)));
 }
 
 void OpRecorder::end(const OpRecord& record, Code code) {

@@ -120,6 +120,20 @@ TEST_F(ExplainProcess, AStoppedRankThatOthersWaitFor) {
   EXPECT_EQ(explain_until(mesh_, "all 4 ranks have joined, and none waits").code, 0);
 }
 
+// A binding refuses it and returns; nothing waits for it afterwards.
+TEST_F(ExplainProcess, ACallThatIsRefusedOnAllRanks) {
+  start({0, 1, 2, 3}, [](Group& group) {
+    check_works(group);
+    tutti_refuse(group.get(), TUTTI_ALL_REDUCE, TUTTI_INVALID_ARGUMENT, "no such op");
+  });
+  await_done({0, 1, 2, 3});
+  const ShellOutcome seen =
+      explain_until(mesh_,
+                    "the call of rank 0 \\(host a, pid [0-9]+\\) to all_reduce #1 was refused with "
+                    "INVALID_ARGUMENT\n");
+  EXPECT_EQ(seen.code, 1);
+}
+
 TEST_F(ExplainProcess, RanksThatDisagree) {
   start({0, 1, 2, 3}, [](Group& group) {
     check_works(group);
