@@ -34,6 +34,17 @@ class Torch(unittest.TestCase):
         self.assertTrue(torch.equal(half, torch.full((2,), 0.5)))
         self.assertEqual(scalar, 3)
 
+    def test_norms_are_those_of_subnormal_numbers_in_every_mode(self):
+        towers = [[torch.tensor([3e-310, 4e-310], dtype=torch.float64)]]
+        right, = average_gradients(towers, clip_norm=2.5e-310)
+        torch.set_flush_denormal(True)
+        try:
+            mean, = average_gradients(towers, clip_norm=2.5e-310)
+        finally:
+            torch.set_flush_denormal(False)
+        self.assertTrue(torch.equal(mean.view(torch.int64), right.view(torch.int64)))
+        self.assertTrue(torch.allclose(mean * 1e300, towers[0][0] * 1e300 / 2))
+
 
 if __name__ == "__main__":
     unittest.main()

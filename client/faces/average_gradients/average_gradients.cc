@@ -44,6 +44,7 @@ Result<NonePolicy> parse_none_policy(const std::string& text) {
 
 Result<Values> average_gradients(const std::vector<Tower>& towers, const Options& options,
                                  tutti_group* group) {
+  const PlainArithmetic plain;
   const auto count = static_cast<int64_t>(towers.size());
   const bool is_alone = count == 1 && (group == nullptr || tutti_world_size(group) == 1);
   auto local = no_throw([&] { return gather_local(towers, options, is_alone); });
