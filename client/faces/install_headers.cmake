@@ -2,11 +2,12 @@
 # "tutti/proto/types.h" where the source says "proto/types.h": a user's project may have a folder proto, too.
 # Given: SOURCE, FACES, and HEADERS, the folder of tutti's headers.
 cmake_policy(VERSION 3.25)
-cmake_path(ABSOLUTE_PATH HEADERS BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX})
+cmake_path(ABSOLUTE_PATH HEADERS BASE_DIRECTORY "${CMAKE_INSTALL_PREFIX}")
 
 function(install_header name text)
-  file(CONFIGURE OUTPUT $ENV{DESTDIR}${HEADERS}/${name} CONTENT "${text}" @ONLY)  # Writes only what is new.
-  list(APPEND CMAKE_INSTALL_MANIFEST_FILES ${HEADERS}/${name})
+  file(CONFIGURE OUTPUT "$ENV{DESTDIR}${HEADERS}/${name}" CONTENT "${text}" @ONLY)  # Writes only what is new.
+  file(CHMOD "$ENV{DESTDIR}${HEADERS}/${name}" PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+  list(APPEND CMAKE_INSTALL_MANIFEST_FILES "${HEADERS}/${name}")
   set(CMAKE_INSTALL_MANIFEST_FILES ${CMAKE_INSTALL_MANIFEST_FILES} PARENT_SCOPE)
 endfunction()
 

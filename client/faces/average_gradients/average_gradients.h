@@ -14,8 +14,8 @@ namespace tutti::average_gradients {
 using namespace faces;
 
 struct Gradient {
-  std::optional<Value> value;  // Empty: the tower has none for this variable (None).
-  std::string variable;        // For messages, and to compare the order among ranks; may be "".
+  std::optional<Value> value = std::nullopt;  // Empty: the tower has none for this variable (None).
+  std::string variable = {};  // For messages, and to compare the order among ranks; may be "".
 };
 
 // One gradient for each variable, in the same order in all towers.
@@ -35,13 +35,14 @@ struct Options {
   bool strict = true;  // Towers of different lengths are an error; else the shortest counts.
   bool sum_duplicates = true;  // Rows of slices with one index are summed, in order of the indices.
   // Scales each gradient of each tower whose norm is larger down to this norm, before the mean.
-  std::optional<double> clip_norm;
+  std::optional<double> clip_norm = std::nullopt;
   // Scales all means down so that their global norm is at most this.
-  std::optional<double> clip_global_norm;
+  std::optional<double> clip_global_norm = std::nullopt;
   // For a group: whether the ranks must give the same texts as variables.
   bool compare_variables = true;
-  std::optional<double> timeout_seconds;  // For a whole call; else, or 0, that of the join.
-  std::string strategy;                   // As in tutti_options; "": the job's.
+  std::optional<double> timeout_seconds =
+      std::nullopt;           // For a whole call; else, or 0, that of the join.
+  std::string strategy = {};  // As in tutti_options; "": the job's.
 };
 
 // The mean of each variable's gradients over all towers, of all ranks in a group; nothing for a

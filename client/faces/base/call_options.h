@@ -10,8 +10,8 @@
 namespace tutti::faces {
 
 struct CallOptions {
-  int32_t timeout_ms = 0;  // For the whole call; 0: each operation has the timeout of the join.
-  std::string strategy;    // Of reductions, as in tutti_options; "": the job's.
+  int32_t timeout_ms = 0;     // For the whole call; 0: each operation has the timeout of the join.
+  std::string strategy = {};  // Of reductions, as in tutti_options; "": the job's.
 };
 
 // INVALID_ARGUMENT: a timeout is negative or not finite.

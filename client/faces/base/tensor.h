@@ -70,9 +70,9 @@ inline std::byte* element_at(const Tensor& tensor, size_t index) {
 // Rows of a tensor: values[i] is a part of row indices[i]. A row may occur several times, which
 // stands for the sum of its parts.
 struct IndexedSlices {
-  Tensor values;                     // [rows, ...]
-  Tensor indices;                    // [rows], i32 or i64.
-  std::optional<Shape> dense_shape;  // Of the whole tensor.
+  Tensor values;                                    // [rows, ...]
+  Tensor indices;                                   // [rows], i32 or i64.
+  std::optional<Shape> dense_shape = std::nullopt;  // Of the whole tensor.
 };
 
 using Value = std::variant<Tensor, IndexedSlices>;

@@ -21,10 +21,10 @@ struct CollectiveConfig {
   Strategy local_broadcast_strategy = kTree2;  // Copies are the same in every order.
   // All four or none. With them num_nodes processes work together. The global address names their
   // job, and is the same for all; the other two are not used: Tutti's daemons carry the data.
-  std::optional<uint32_t> num_nodes;
-  std::optional<std::string> global_address;
-  std::optional<std::string> node_address;
-  std::optional<uint16_t> data_service_port;
+  std::optional<uint32_t> num_nodes = std::nullopt;
+  std::optional<std::string> global_address = std::nullopt;
+  std::optional<std::string> node_address = std::nullopt;
+  std::optional<uint16_t> data_service_port = std::nullopt;
   Strategy global_all_reduce_strategy = kRing;
   Strategy global_reduce_strategy = kTree2;
   Strategy global_broadcast_strategy = kTree2;

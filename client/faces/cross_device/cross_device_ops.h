@@ -26,8 +26,8 @@ struct Method {
   std::string_view name;
   // As an all-reduce where values and destinations are on the same devices.
   bool all_reduce = false;
-  std::optional<int64_t> num_packs;     // Of a batch; none: one for each tensor.
-  std::optional<DeviceName> reduce_to;  // Instead of the first destination.
+  std::optional<int64_t> num_packs = std::nullopt;     // Of a batch; none: one for each tensor.
+  std::optional<DeviceName> reduce_to = std::nullopt;  // Instead of the first destination.
 };
 
 // Threads may share an object, but not its group: all ranks must make a group's calls in one order.

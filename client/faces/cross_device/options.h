@@ -21,7 +21,7 @@ struct CommunicationOptions {
   // Values of a batch are combined into packs of at least this many bytes; 0: see num_packs.
   int64_t bytes_per_pack = 0;
   // For the whole call, in a group; not given or 0: the timeout of the join.
-  std::optional<double> timeout_seconds;
+  std::optional<double> timeout_seconds = std::nullopt;
   // `ring` runs a group's reductions as a ring; the other two mean the class's own order.
   Implementation implementation = Implementation::automatic;
 

@@ -13,11 +13,11 @@ namespace tutti::distribute {
 struct ClusterOptions {
   // Who takes part. Null: TF_CONFIG where it is set, else TUTTI_RANK and TUTTI_WORLD_SIZE, else
   // this process alone.
-  std::shared_ptr<const Resolver> resolver;
+  std::shared_ptr<const Resolver> resolver = {};
   // Used instead of joining, and stays the caller's.
   tutti_group* group = nullptr;
   // Name of the job to join; empty: TUTTI_JOB, else a name that follows from the cluster.
-  std::string job;
+  std::string job = {};
   int timeout_ms = -1;  // Of joining and of operations; -1: as tutti_join() has it.
   Environment variables = process_environment();
 };

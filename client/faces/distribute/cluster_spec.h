@@ -26,7 +26,7 @@ constexpr int kTasksMax = 1'000'000;
 // empty (None in Python).
 struct Task {
   std::string type;
-  std::optional<int> id;
+  std::optional<int> id = std::nullopt;
 
   Task() = default;
   Task(std::string of, std::optional<int> number) : type(std::move(of)), id(number) {}

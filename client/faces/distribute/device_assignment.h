@@ -19,8 +19,10 @@ enum class DeviceOrderMode {
 };
 
 struct BuildOptions {
-  std::optional<std::vector<int>> computation_shape;   // Devices of a replica by axis; else all 1.
-  std::optional<std::vector<int>> computation_stride;  // Distance of these by axis; else all 1.
+  std::optional<std::vector<int>> computation_shape =
+      std::nullopt;  // Devices of a replica by axis; else all 1.
+  std::optional<std::vector<int>> computation_stride =
+      std::nullopt;  // Distance of these by axis; else all 1.
   int num_replicas = 1;
   DeviceOrderMode device_order_mode = DeviceOrderMode::automatic;
 };

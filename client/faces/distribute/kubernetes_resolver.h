@@ -28,7 +28,7 @@ struct KubernetesOptions {
   std::map<std::string, std::vector<std::string>> services = {{"worker", {"tensorflow"}}};
   int port = 8470;  // Of every pod.
   // What is not set here follows from POD_IP (fieldRef status.podIP), if one pod has this address.
-  Task task;
+  Task task = {};
   std::string rpc_layer = "grpc";
   PodLookup lookup = lookup_by_dns;
   Environment variables = process_environment();

@@ -12,8 +12,8 @@ namespace tutti::distribute {
 struct Launch {
   int rank = 0;
   int world_size = 1;
-  std::optional<int> local_rank;        // Within the node.
-  std::optional<int> local_world_size;  // Ranks of the node.
+  std::optional<int> local_rank = std::nullopt;        // Within the node.
+  std::optional<int> local_world_size = std::nullopt;  // Ranks of the node.
   bool operator==(const Launch&) const = default;
 };
 

@@ -19,11 +19,11 @@ std::string format_master_url(const std::string& address, const std::string& rpc
 
 // What a resolver is given. It goes before what the source tells.
 struct ResolverOptions {
-  std::string master;  // The address to connect to where no task is named.
-  Task task;
-  std::string environment;
-  Accelerators num_accelerators;
-  std::string rpc_layer;
+  std::string master = {};  // The address to connect to where no task is named.
+  Task task = {};
+  std::string environment = {};
+  Accelerators num_accelerators = {};
+  std::string rpc_layer = {};
   Environment variables = process_environment();
 };
 

@@ -18,12 +18,13 @@ enum class NodeOrder {
 
 // What is not set is read from the environment.
 struct SlurmOptions {
-  std::map<std::string, int> jobs;           // Tasks of each job; empty: all are `worker`.
-  int port_base = 8888;                      // Port of a node's first task; the next have the next.
-  std::optional<int> gpus_per_node;          // Else count_gpus().
-  std::optional<int> gpus_per_task;          // Else gpus_per_node / most tasks of a node.
-  std::optional<int> tasks_per_node;         // The same on all nodes.
-  std::map<std::string, int> tasks_by_node;  // Or of each node by name; goes before tasks_per_node.
+  std::map<std::string, int> jobs = {};  // Tasks of each job; empty: all are `worker`.
+  int port_base = 8888;                  // Port of a node's first task; the next have the next.
+  std::optional<int> gpus_per_node = std::nullopt;   // Else count_gpus().
+  std::optional<int> gpus_per_task = std::nullopt;   // Else gpus_per_node / most tasks of a node.
+  std::optional<int> tasks_per_node = std::nullopt;  // The same on all nodes.
+  std::map<std::string, int> tasks_by_node =
+      {};  // Or of each node by name; goes before tasks_per_node.
   NodeOrder node_order = NodeOrder::as_listed;  // `tasks_by_node` is always by name.
   std::string rpc_layer = "grpc";
   Environment variables = process_environment();

@@ -25,9 +25,9 @@
 namespace tutti::distribute {
 
 struct StrategyOptions {
-  ClusterOptions cluster;
+  ClusterOptions cluster = {};
   // Gives this process the replicas whose logical devices are on the task of its rank.
-  std::optional<DeviceAssignment> device_assignment;
+  std::optional<DeviceAssignment> device_assignment = std::nullopt;
   // Without it: replicas of this process. Processes may have different numbers.
   int local_replicas = 1;
 };
@@ -98,7 +98,7 @@ class Strategy {
 
   ClusterGroup group_;  // Outlives `replicas_`, which borrows it.
   Replicas replicas_;
-  std::optional<DeviceAssignment> assignment_;
+  std::optional<DeviceAssignment> assignment_ = std::nullopt;
   int32_t timeout_ms_;
 };
 
