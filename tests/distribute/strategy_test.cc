@@ -450,7 +450,8 @@ TEST_F(Layouts, TellWhichThreadCannotBeStarted) {
   EXPECT_EQ(mesh_->run("threads", {1}, body), "");
 }
 
-// A replica of the process does not come: the others wait for the timeout and not for ever.
+// A replica of the process does not come: the others wait for the timeout and not for ever, and
+// those of the other process learn it.
 TEST_F(Layouts, NameTheReplicaThatDoesNotCome) {
   const auto body = [](const testing::RankContext& context) {
     Group group = context.join();
@@ -463,7 +464,7 @@ TEST_F(Layouts, NameTheReplicaThatDoesNotCome) {
     const Status status = strategy->run([&](ReplicaContext& replica) -> Status {
       const int id = replica.replica_id_in_sync_group();
       while (id == 1 && failed == 0) std::this_thread::yield();
-      const Status late = replica.all_reduce(ReduceOp::sum, {one.view()}).status();
+      const Status late = replica.all_reduce(ReduceOp::sum, {one.view()}, "", {600}).status();
       check_fails(late, Code::deadline_exceeded, "not called in time: replica 1");
       ++failed;
       return replica.all_reduce(ReduceOp::sum, {one.view()}, "", {60'000}).status();

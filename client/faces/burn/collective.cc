@@ -1,5 +1,6 @@
 #include "client/faces/burn/collective.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <vector>
@@ -13,6 +14,15 @@ std::string peer(PeerId id) { return "peer " + std::to_string(id); }
 
 std::chrono::steady_clock::time_point deadline_after(int32_t timeout_ms) {
   return std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+// What is left to an operation among processes. Another process may wait for its own peers for the
+// whole timeout before it takes part, if only to say that one is missing.
+int32_t left_ms(std::span<Call* const> calls, int32_t timeout_ms) {
+  const auto first = (*std::ranges::min_element(calls, {}, &Call::called))->called;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+      first + 2 * std::chrono::milliseconds(timeout_ms) - std::chrono::steady_clock::now());
+  return static_cast<int32_t>(std::clamp<int64_t>(left.count(), 1, INT32_MAX));
 }
 
 // All processes must have the same strategies among them.
@@ -216,8 +226,9 @@ void Collective::execute(Lock& lock, const Status& own) {
     for (const auto& [id, call] : calls) by_id.push_back(call);
     const bool several = group != nullptr && tutti_world_size(group.get()) > 1;
     lock.unlock();
-    return named(
-        run_operation({config, several ? group.get() : nullptr, options_.timeout_ms}, by_id, own));
+    return named(run_operation(
+        {config, several ? group.get() : nullptr, left_ms(by_id, options_.timeout_ms)}, by_id,
+        own));
   });
   if (!lock.owns_lock()) lock.lock();
   for (const auto& [id, call] : calls) {

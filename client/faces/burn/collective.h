@@ -22,7 +22,8 @@ namespace tutti::burn {
 struct CollectiveOptions {
   // For the processes, instead of joining as the config says; stays the caller's.
   tutti_group* group = nullptr;
-  // For the other peers of an operation or a registration, and between processes. In milliseconds.
+  // For the other peers of an operation or a registration; twice that from the first peer's call on
+  // for the other processes. In milliseconds.
   int32_t timeout_ms = 30'000;
 };
 

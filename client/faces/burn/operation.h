@@ -1,6 +1,7 @@
 // One operation of the peers of a process, which have met, and of the other processes.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
 
@@ -24,6 +25,7 @@ struct Call {
   PeerId root = 0;               // Of a reduce.
   std::optional<Tensor> tensor;  // Of a broadcast that of the provider alone.
   Status refused;                // An error of the peer's own, in place of all of these.
+  std::chrono::steady_clock::time_point called = std::chrono::steady_clock::now();
 
   std::optional<Tensor> result;  // Its own copy; of a reduce that of the root alone.
   Status status;

@@ -44,7 +44,7 @@ Result<std::vector<Tensor>> ReplicaContext::all_reduce(ReduceOp op,
   const std::string call = describe_call(
       "ReplicaContext.all_reduce(" + std::string(name_of(op)) + ")", structure, leaves.size());
   return run_collective(call, leaves, options, [&](const Leaves& all) {
-    return strategy_.replicas().all_reduce(call, op, all, options);
+    return strategy_.replicas().all_reduce(call, op, all, among_processes(options));
   });
 }
 
@@ -54,7 +54,7 @@ Result<std::vector<Tensor>> ReplicaContext::all_gather(const std::vector<Tensor>
   const std::string call = describe_call(
       "ReplicaContext.all_gather(axis=" + std::to_string(axis) + ")", structure, leaves.size());
   return run_collective(call, leaves, options, [&](const Leaves& all) {
-    return strategy_.replicas().gather(call, axis, all, options);
+    return strategy_.replicas().gather(call, axis, all, among_processes(options));
   });
 }
 
@@ -66,7 +66,7 @@ Result<std::vector<Tensor>> ReplicaContext::run_collective(const std::string& ca
   const Status status = merge_collective(
       call, &own,
       [&](const Status& met, const std::vector<void*>& parts) -> Status {
-        if (!met.ok()) return strategy_.replicas().agree(met, call, options);
+        if (!met.ok()) return strategy_.replicas().agree(met, call, among_processes(options));
         Result<std::vector<Tensor>> results = collective(leaves_of(parts));
         if (!results.ok()) return results.status();
         hand_out(*std::move(results), parts);
@@ -77,11 +77,23 @@ Result<std::vector<Tensor>> ReplicaContext::run_collective(const std::string& ca
   return std::move(own.results);
 }
 
+std::chrono::milliseconds ReplicaContext::timeout_of(const CallOptions& options) const {
+  return std::chrono::milliseconds(options.timeout_ms > 0 ? options.timeout_ms
+                                                          : strategy_.timeout_ms());
+}
+
+// Another process may wait for its own replicas for the whole timeout before it takes part, if only
+// to say that one is missing.
+CallOptions ReplicaContext::among_processes(const CallOptions& options) const {
+  const int64_t twice_ms = 2 * timeout_of(options).count();
+  return {static_cast<int32_t>(std::min<int64_t>(twice_ms, INT32_MAX)), options.strategy};
+}
+
 Status ReplicaContext::refuse(const Status& own, const CallOptions& options) {
   return merge_collective(
       "a call that is refused", nullptr,
       [&](const Status& met, const std::vector<void*>&) {
-        return strategy_.replicas().agree(met, "", options);
+        return strategy_.replicas().agree(met, "", among_processes(options));
       },
       options, own);
 }
@@ -100,9 +112,7 @@ Status ReplicaContext::merge_collective(const std::string& call, void* argument,
     return failed_precondition(call +
                                " was called outside of the replica's function; call it there, and "
                                "on its thread");
-  const std::chrono::milliseconds timeout(options.timeout_ms > 0 ? options.timeout_ms
-                                                                 : strategy_.timeout_ms());
-  return rendezvous_.meet(index_, {call, argument, own, timeout},
+  return rendezvous_.meet(index_, {call, argument, own, timeout_of(options)},
                           [&](const Status& met, const std::vector<void*>& arguments) {
                             const ContextScope between({&strategy_, nullptr});
                             return merge(met, arguments);
