@@ -40,8 +40,8 @@ struct Options {
   std::optional<double> clip_global_norm = std::nullopt;
   // For a group: whether the ranks must give the same texts as variables.
   bool compare_variables = true;
-  std::optional<double> timeout_seconds =
-      std::nullopt;           // For a whole call; else, or 0, that of the join.
+  // For a whole call; else, or 0, that of the join.
+  std::optional<double> timeout_seconds = std::nullopt;
   std::string strategy = {};  // As in tutti_options; "": the job's.
 };
 

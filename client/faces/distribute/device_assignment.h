@@ -19,10 +19,9 @@ enum class DeviceOrderMode {
 };
 
 struct BuildOptions {
-  std::optional<std::vector<int>> computation_shape =
-      std::nullopt;  // Devices of a replica by axis; else all 1.
-  std::optional<std::vector<int>> computation_stride =
-      std::nullopt;  // Distance of these by axis; else all 1.
+  // Devices of a replica, and their distance, by axis; else all 1.
+  std::optional<std::vector<int>> computation_shape = std::nullopt;
+  std::optional<std::vector<int>> computation_stride = std::nullopt;
   int num_replicas = 1;
   DeviceOrderMode device_order_mode = DeviceOrderMode::automatic;
 };

@@ -29,6 +29,14 @@ void hand_out(std::vector<Tensor> results, const std::vector<void*>& parts) {
   static_cast<Part*>(parts[0])->results = std::move(results);
 }
 
+// Another process may wait for its own replicas for the whole timeout before it takes part, if only
+// to say that one is missing. Without a timeout of the call, the group's counts, which may be
+// longer.
+CallOptions among_processes(const CallOptions& options) {
+  const int64_t twice_ms = int64_t{2} * options.timeout_ms;
+  return {static_cast<int32_t>(std::min<int64_t>(twice_ms, INT32_MAX)), options.strategy};
+}
+
 }  // namespace
 
 int ReplicaContext::replica_id_in_sync_group() const {
@@ -80,13 +88,6 @@ Result<std::vector<Tensor>> ReplicaContext::run_collective(const std::string& ca
 std::chrono::milliseconds ReplicaContext::timeout_of(const CallOptions& options) const {
   return std::chrono::milliseconds(options.timeout_ms > 0 ? options.timeout_ms
                                                           : strategy_.timeout_ms());
-}
-
-// Another process may wait for its own replicas for the whole timeout before it takes part, if only
-// to say that one is missing.
-CallOptions ReplicaContext::among_processes(const CallOptions& options) const {
-  const int64_t twice_ms = 2 * timeout_of(options).count();
-  return {static_cast<int32_t>(std::min<int64_t>(twice_ms, INT32_MAX)), options.strategy};
 }
 
 Status ReplicaContext::refuse(const Status& own, const CallOptions& options) {

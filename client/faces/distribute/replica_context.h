@@ -48,8 +48,8 @@ class ReplicaContext {
 
   // The same for a collective: `merge` is also called where the replicas did not meet, or one has
   // an error of its own, with the error, so that it can tell the other ranks. The replicas wait for
-  // each other for the timeout of the options, else for the strategy's; the processes twice as
-  // long.
+  // each other for the timeout of the options, else for the strategy's; the processes
+  // twice that of the options, else the group's.
   Status merge_collective(const std::string& call, void* argument, const Rendezvous::Merge& merge,
                           const CallOptions& options = {}, const Status& own = {});
 
@@ -61,7 +61,6 @@ class ReplicaContext {
                                              const Collective& collective);
   // How long the replicas of this process wait for each other.
   std::chrono::milliseconds timeout_of(const CallOptions& options) const;
-  CallOptions among_processes(const CallOptions& options) const;
 
   Strategy& strategy_;
   Rendezvous& rendezvous_;
