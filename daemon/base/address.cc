@@ -1,6 +1,13 @@
 #include "daemon/base/address.h"
 
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <array>
 #include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 
 namespace tutti {
 
@@ -23,6 +30,42 @@ Result<Address> parse_address(const std::string& text) {
   const char* never = bracketed ? "[]" : "[]:";
   if (address.host.empty() || address.host.find_first_of(never) != std::string::npos) return wrong;
   return address;
+}
+
+Address SocketAddress::numeric() const {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  getnameinfo(get(), bytes, host.data(), host.size(), port.data(), port.size(),
+              NI_NUMERICHOST | NI_NUMERICSERV);
+  return {.host = host.data(),
+          .port = static_cast<uint16_t>(std::strtoul(port.data(), nullptr, 10))};
+}
+
+SocketAddress copy_of(const sockaddr& address) {
+  SocketAddress copy;
+  copy.bytes = address.sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  std::memcpy(&copy.storage, &address, copy.bytes);
+  return copy;
+}
+
+SocketAddress own_address(int socket) {
+  SocketAddress own;
+  getsockname(socket, own.get(), &own.bytes);
+  return own;
+}
+
+Result<std::vector<SocketAddress>> resolve(const std::string& address, bool names) {
+  const Result<Address> parsed = parse_address(address);
+  if (!parsed.ok()) return parsed.status();
+  const addrinfo hints{.ai_flags = names ? 0 : AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
+  addrinfo* found = nullptr;
+  const std::string port = std::to_string(parsed->port);
+  const int error = getaddrinfo(parsed->host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) return unavailable("'" + address + "': no address: " + gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
+  std::vector<SocketAddress> addresses;
+  for (; found != nullptr; found = found->ai_next) addresses.push_back(copy_of(*found->ai_addr));
+  return addresses;
 }
 
 }  // namespace tutti

@@ -1,8 +1,11 @@
-// Addresses as people write them: "host:port", "[::1]:7601".
+// Addresses as people write them, "host:port" or "[::1]:7601", and as sockets take them.
 #pragma once
+
+#include <sys/socket.h>
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "daemon/base/status.h"
 
@@ -16,5 +19,22 @@ struct Address {
 
 // Returns INVALID_ARGUMENT, naming the expected form, for anything else.
 Result<Address> parse_address(const std::string& text);
+
+struct SocketAddress {
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof(sockaddr_storage);
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  // With a number for its host; without a host: it is none of the Internet.
+  Address numeric() const;
+};
+
+SocketAddress copy_of(const sockaddr& address);  // Of the Internet.
+SocketAddress own_address(int socket);
+
+// Returns the addresses of "host:port" in the order to try. With `names` it looks up host names,
+// which may block; otherwise it accepts numeric hosts only. INVALID_ARGUMENT: another form.
+// UNAVAILABLE: no such host.
+Result<std::vector<SocketAddress>> resolve(const std::string& address, bool names = true);
 
 }  // namespace tutti

@@ -1,13 +1,9 @@
 #include "daemon/control/address.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
-#include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <memory>
 #include <vector>
@@ -21,37 +17,14 @@ namespace {
 // Routed like any Internet address; nothing is ever sent there (RFC 5737).
 const Address kOutside{.host = "192.0.2.1", .port = 9};
 
-struct SocketAddress {
-  sockaddr_storage storage{};
-  socklen_t bytes = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-};
-
-std::vector<SocketAddress> resolve(const Address& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(address.port);
-  if (getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found) != 0) return {};
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  std::vector<SocketAddress> addresses;
-  for (const addrinfo* info = found; info != nullptr; info = info->ai_next) {
-    SocketAddress to{.bytes = info->ai_addrlen};
-    std::copy_n(reinterpret_cast<const char*>(info->ai_addr), info->ai_addrlen,
-                reinterpret_cast<char*>(&to.storage));
-    addresses.push_back(to);
-  }
-  return addresses;
-}
-
-std::string numeric_host(const SocketAddress& address) {
-  std::array<char, NI_MAXHOST> host{};
-  getnameinfo(address.get(), address.bytes, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST);
-  return host.data();
+// Empty: none.
+std::vector<SocketAddress> addresses_of(const Address& address) {
+  Result<std::vector<SocketAddress>> found = resolve(address.to_string());
+  return found.ok() ? *std::move(found) : std::vector<SocketAddress>();
 }
 
 bool is_loopback(const SocketAddress& address) {
-  const std::string numeric = numeric_host(address);
+  const std::string numeric = address.numeric().host;
   return numeric.starts_with("127.") || numeric == "::1";
 }
 
@@ -68,7 +41,7 @@ Place place_of(const SocketAddress& address) {
 // The places of all that a name leads to.
 std::vector<Place> places_of(const Address& address) {
   std::vector<Place> places;
-  for (const SocketAddress& one : resolve({.host = address.host, .port = 0}))
+  for (const SocketAddress& one : addresses_of({.host = address.host, .port = 0}))
     places.push_back(place_of(one));
   return places;
 }
@@ -85,12 +58,10 @@ bool leads_here_and_elsewhere(const Address& address) {
 
 // Returns "" if there is no route to `toward`. Connecting a datagram socket sends nothing.
 std::string local_host_toward(const Address& toward) {
-  for (const SocketAddress& one : resolve(toward)) {
+  for (const SocketAddress& one : addresses_of(toward)) {
     const Fd socket(::socket(one.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-    SocketAddress local{.bytes = sizeof(sockaddr_storage)};
-    if (socket.valid() && connect(socket.get(), one.get(), one.bytes) == 0 &&
-        getsockname(socket.get(), reinterpret_cast<sockaddr*>(&local.storage), &local.bytes) == 0)
-      return numeric_host(local);
+    if (socket.valid() && connect(socket.get(), one.get(), one.bytes) == 0)
+      return own_address(socket.get()).numeric().host;
   }
   return {};
 }
@@ -105,13 +76,8 @@ std::string any_local_host() {
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
-  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    if (!is_usable(*one)) continue;
-    SocketAddress address{.bytes = sizeof(sockaddr_in)};
-    std::copy_n(reinterpret_cast<const char*>(one->ifa_addr), sizeof(sockaddr_in),
-                reinterpret_cast<char*>(&address.storage));
-    return numeric_host(address);
-  }
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next)
+    if (is_usable(*one)) return copy_of(*one->ifa_addr).numeric().host;
   return {};
 }
 
@@ -132,7 +98,7 @@ Result<Address> parse_setting(const std::string& setting, const std::string& val
 
 Status check_bindable(const std::string& setting, const std::string& value,
                       const Address& address) {
-  if (resolve({.host = address.host, .port = 0}).empty())
+  if (addresses_of({.host = address.host, .port = 0}).empty())
     return not_yet(setting, value, "the name has no address; give an address of this machine");
   if (is_local(address)) return {};
   return not_yet(setting, value, "this is no address of this machine; `ip address` lists those");
@@ -143,7 +109,7 @@ Status check_loopback(const std::string& listen, const std::string& setting,
                       const std::string& other) {
   const Result<Address> remote = parse_setting(setting, other);
   if (!remote.ok()) return remote.status();
-  if (resolve({.host = remote->host, .port = 0}).empty())
+  if (addresses_of({.host = remote->host, .port = 0}).empty())
     return not_yet("listen", listen,
                    "only this machine reaches that, and " + setting + " = " + other +
                        " has no address to tell whether that is this machine; give the address of "
@@ -168,9 +134,9 @@ Status check_data_address(const std::string& value) {
 }  // namespace
 
 bool is_wildcard(const std::string& host) {
-  const std::vector<SocketAddress> addresses = resolve({.host = host, .port = 0});
+  const std::vector<SocketAddress> addresses = addresses_of({.host = host, .port = 0});
   return std::ranges::any_of(addresses, [](const SocketAddress& address) {
-    const std::string numeric = numeric_host(address);
+    const std::string numeric = address.numeric().host;
     return numeric == "0.0.0.0" || numeric == "::";
   });
 }
@@ -186,7 +152,7 @@ Address reachable(const Address& listen, const std::string& toward) {
 }
 
 bool is_loopback(const Address& address) {
-  const std::vector<SocketAddress> all = resolve({.host = address.host, .port = 0});
+  const std::vector<SocketAddress> all = addresses_of({.host = address.host, .port = 0});
   return !all.empty() &&
          std::ranges::all_of(all, [](const SocketAddress& one) { return is_loopback(one); });
 }
@@ -194,11 +160,12 @@ bool is_loopback(const Address& address) {
 bool is_self(const Address& target, const Address& listen) {
   if (target.port != listen.port || leads_here_and_elsewhere(target)) return false;
   if (is_wildcard(listen.host)) return is_local(target);
-  const std::vector<SocketAddress> own = resolve(listen);
-  const std::vector<SocketAddress> theirs = resolve(target);
+  const std::vector<SocketAddress> own = addresses_of(listen);
+  const std::vector<SocketAddress> theirs = addresses_of(target);
   return std::ranges::any_of(theirs, [&](const SocketAddress& one) {
-    return std::ranges::any_of(
-        own, [&](const SocketAddress& other) { return numeric_host(one) == numeric_host(other); });
+    return std::ranges::any_of(own, [&](const SocketAddress& other) {
+      return one.numeric().host == other.numeric().host;
+    });
   });
 }
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <poll.h>
@@ -16,6 +15,7 @@
 #include <cstring>
 #include <memory>
 
+#include "daemon/base/address.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/text.h"
 
@@ -27,41 +27,15 @@ constexpr int kDatagramBytesMax = 65'507;
 constexpr int kHeaderBytes4 = 28;  // Of IP and UDP.
 constexpr int kHeaderBytes6 = 48;
 
-struct AddressList {
-  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner{nullptr, freeaddrinfo};
-  Status status;
-};
-
-AddressList resolve(const std::string& address, int type, int flags) {
-  AddressList list;
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos) {
-    list.status = invalid_argument("'" + address + "' is no address; expected host:port");
-    return list;
-  }
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  addrinfo hints{};
-  hints.ai_socktype = type;
-  hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found);
-  if (error == 0)
-    list.owner.reset(found);
-  else
-    list.status = unavailable("there is no address for " + address + ": " + gai_strerror(error));
-  return list;
-}
-
 // UNAVAILABLE, with errno.
 Status unreachable(const std::string& address, int error) {
   return unavailable(address + " is not reached: " + std::strerror(error));
 }
 
-Status dial_one(const addrinfo& to, const std::string& address, int timeout_ms) {
-  const Fd socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Status dial_one(const SocketAddress& to, const std::string& address, int timeout_ms) {
+  const Fd socket(::socket(to.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return unreachable(address, errno);
-  if (connect(socket.get(), to.ai_addr, to.ai_addrlen) == 0) return {};
+  if (connect(socket.get(), to.get(), to.bytes) == 0) return {};
   if (errno != EINPROGRESS) return unreachable(address, errno);
   pollfd ready{.fd = socket.get(), .events = POLLOUT, .revents = 0};
   if (poll(&ready, 1, timeout_ms) != 1) return unreachable(address, ETIMEDOUT);
@@ -71,27 +45,14 @@ Status dial_one(const addrinfo& to, const std::string& address, int timeout_ms) 
   return error == 0 ? Status{} : unreachable(address, error);
 }
 
-bool is_same_host(const sockaddr& one, const sockaddr& other) {
-  if (one.sa_family != other.sa_family) return false;
-  if (one.sa_family == AF_INET)
-    return reinterpret_cast<const sockaddr_in&>(one).sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in&>(other).sin_addr.s_addr;
-  return std::memcmp(&reinterpret_cast<const sockaddr_in6&>(one).sin6_addr,
-                     &reinterpret_cast<const sockaddr_in6&>(other).sin6_addr,
-                     sizeof(in6_addr)) == 0;
-}
-
 // The interface that has the socket's own address; empty: none.
 std::string interface_of(int socket) {
-  sockaddr_storage own{};
-  socklen_t size = sizeof(own);
+  const std::string own = own_address(socket).numeric().host;
   ifaddrs* all = nullptr;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&own), &size) != 0 || getifaddrs(&all) != 0)
-    return {};
+  if (getifaddrs(&all) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
   for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next)
-    if (one->ifa_addr != nullptr &&
-        is_same_host(*one->ifa_addr, reinterpret_cast<const sockaddr&>(own)))
+    if (one->ifa_addr != nullptr && copy_of(*one->ifa_addr).numeric().host == own)
       return one->ifa_name;
   return {};
 }
@@ -139,24 +100,22 @@ void probe_path(int socket, int family, int timeout_ms, PathView& path) {
 }  // namespace
 
 Status dial(const std::string& address, int timeout_ms) {
-  const AddressList list = resolve(address, SOCK_STREAM, 0);
-  Status status = list.status;
-  for (const addrinfo* to = list.owner.get(); to != nullptr; to = to->ai_next) {
-    status = dial_one(*to, address, timeout_ms);
-    if (status.ok()) break;
-  }
+  const Result<std::vector<SocketAddress>> found = resolve(address);
+  if (!found.ok()) return found.status();
+  Status status;
+  for (const SocketAddress& to : *found)
+    if (status = dial_one(to, address, timeout_ms); status.ok()) break;
   return status;
 }
 
 Status try_bind(const std::string& address) {
-  const AddressList list = resolve(address, SOCK_STREAM, AI_PASSIVE);
-  if (!list.status.ok()) return list.status;
-  const addrinfo& at = *list.owner;
-  const Fd socket(::socket(at.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Result<std::vector<SocketAddress>> found = resolve(address);
+  if (!found.ok()) return found.status();
+  const SocketAddress& at = found->front();
+  const Fd socket(::socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int yes = 1;  // As a server does: ports of connections that ended a moment ago are free.
   setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  if (bind(socket.get(), at.ai_addr, at.ai_addrlen) == 0 && ::listen(socket.get(), 1) == 0)
-    return {};
+  if (bind(socket.get(), at.get(), at.bytes) == 0 && ::listen(socket.get(), 1) == 0) return {};
   return errno_status("cannot listen at " + address);
 }
 
@@ -169,14 +128,14 @@ int count_taken_ports(const PortRange& range) {
 
 PathView look_at_path(const std::string& host, const std::string& address, int timeout_ms) {
   PathView path{.host = host, .address = address};
-  const AddressList list = resolve(address, SOCK_DGRAM, 0);
-  if (!list.status.ok()) return path;
-  const addrinfo& to = *list.owner;
-  const Fd socket(::socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket.valid() || connect(socket.get(), to.ai_addr, to.ai_addrlen) != 0) return path;
+  const Result<std::vector<SocketAddress>> found = resolve(address);
+  if (!found.ok()) return path;
+  const SocketAddress& to = found->front();
+  const Fd socket(::socket(to.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.valid() || connect(socket.get(), to.get(), to.bytes) != 0) return path;
   path.interface = interface_of(socket.get());
   path.interface_mtu = mtu_of(socket.get(), path.interface);
-  probe_path(socket.get(), to.ai_family, timeout_ms, path);
+  probe_path(socket.get(), to.storage.ss_family, timeout_ms, path);
   return path;
 }
 

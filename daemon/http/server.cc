@@ -3,12 +3,8 @@
 // oldest client of the address that has most makes room. Probes are answered by a thread of their
 // own, because a probe that came behind other requests would restart the agent.
 #include <microhttpd.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <strings.h>
-#include <sys/socket.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <set>
@@ -32,29 +28,6 @@ constexpr size_t kConnectionBytes = 16'384;  // The head of a request must fit.
 constexpr Millis kAcceptPause{100};
 constexpr Millis kAskWithin{2'000};
 constexpr Millis kTakeWithin{10'000};
-
-using Place = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
-
-Result<Place> find_place(const std::string& listen) {
-  const Result<Address> address = parse_address(listen);
-  if (!address.ok()) return address.status();
-  const addrinfo hints{.ai_socktype = SOCK_STREAM};
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(address->port);
-  const int error = getaddrinfo(address->host.c_str(), port.c_str(), &hints, &found);
-  if (error != 0) return unavailable("'" + listen + "': " + gai_strerror(error));
-  return Place(found, &freeaddrinfo);
-}
-
-// With a number for its host.
-Address numeric(const sockaddr* address) {
-  std::array<char, NI_MAXHOST> host{};
-  std::array<char, NI_MAXSERV> port{};
-  const size_t length = address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  getnameinfo(address, socklen_t(length), host.data(), host.size(), port.data(), port.size(),
-              NI_NUMERICHOST | NI_NUMERICSERV);
-  return {.host = host.data(), .port = static_cast<uint16_t>(std::stoul(port.data()))};
-}
 
 struct Head {
   HttpRequest request;
@@ -99,19 +72,16 @@ class MhdServer final : public HttpServer {
     MHD_stop_daemon(daemon_);
   }
 
-  Status start(const addrinfo& place) {
-    const unsigned family = place.ai_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
+  Status start(const SocketAddress& place) {
+    const unsigned family = place.storage.ss_family == AF_INET6 ? MHD_USE_DUAL_STACK : 0;
     daemon_ = MHD_start_daemon(
         MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | family, 0, nullptr, nullptr,
-        &MhdServer::on_request, this, MHD_OPTION_SOCK_ADDR, place.ai_addr,
+        &MhdServer::on_request, this, MHD_OPTION_SOCK_ADDR, place.get(),
         MHD_OPTION_NOTIFY_CONNECTION, &MhdServer::on_connection, this, MHD_OPTION_CONNECTION_LIMIT,
         kConnectionsMax, MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytes, MHD_OPTION_END);
     if (daemon_ == nullptr) return errno_status("cannot bind it");
-    sockaddr_storage bound{};
-    auto* const own = reinterpret_cast<sockaddr*>(&bound);
-    socklen_t length = sizeof(bound);
-    getsockname(MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_LISTEN_FD)->listen_fd, own, &length);
-    address_ = numeric(own);
+    const auto* const own = MHD_get_daemon_info(daemon_, MHD_DAEMON_INFO_LISTEN_FD);
+    address_ = own_address(own->listen_fd).numeric();
     if (Status watched = watch(); !watched.ok()) return watched;
     run();
     thread_ = std::thread([this] { loop_.run(); });
@@ -169,7 +139,8 @@ class MhdServer final : public HttpServer {
 
   std::unique_ptr<Client> admit(MHD_Connection* connection) {
     const auto* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    auto client = std::make_unique<Client>(Client{connection, numeric(info->client_addr).host});
+    auto client =
+        std::make_unique<Client>(Client{connection, copy_of(*info->client_addr).numeric().host});
     wait_for(*client, kAskWithin);
     if (const auto oldest = idle_.pop_beyond(kClientsMax)) dismiss(**oldest);
     return client;
@@ -257,10 +228,10 @@ class MhdServer final : public HttpServer {
 
 Result<std::unique_ptr<HttpServer>> serve_http(const std::string& listen, HttpSource& source) {
   const std::string setting = "setting metrics_listen = ";
-  const Result<Place> place = find_place(listen);
-  if (!place.ok()) return Status(place.status().code(), setting + place.status().message());
+  const Result<std::vector<SocketAddress>> found = resolve(listen);
+  if (!found.ok()) return Status(found.status().code(), setting + found.status().message());
   auto server = std::make_unique<MhdServer>(source);
-  if (const Status started = server->start(**place); !started.ok())
+  if (const Status started = server->start(found->front()); !started.ok())
     return unavailable(setting + "'" + listen + "': " + started.message() + "; choose another");
   return std::unique_ptr<HttpServer>(std::move(server));
 }

@@ -15,15 +15,6 @@
 namespace tutti {
 namespace {
 
-// gRPC tells its log, and nobody else, why it cannot listen.
-Status check_free(const std::string& address) {
-  const Result<std::vector<SocketAddress>> found = resolve(address, /*names=*/true);
-  if (!found.ok()) return found.status();
-  const Result<Fd> socket = listen_at(found->front(), "");
-  if (socket.ok()) return {};
-  return {socket.status().code(), "cannot listen at " + address + ": " + socket.status().message()};
-}
-
 class GrpcTransport : public Transport {
  public:
   // Initializes gRPC for the rest of the process: without a user left it would end its threads, and
@@ -47,10 +38,8 @@ class GrpcTransport : public Transport {
 
   Result<std::string> listen(const std::string& address, Acceptor acceptor) override {
     if (server_) return failed_precondition("this transport listens already");
-    const size_t colon = address.rfind(':');
-    if (colon == std::string::npos)
-      return invalid_argument("\"" + address + "\" is not an address of the form host:port");
-    if (Status checked = check_free(address); !checked.ok()) return checked;
+    // gRPC tells its log, and nobody else, why it cannot listen.
+    if (Status checked = listen_at(address, "").status(); !checked.ok()) return checked;
     service_ = make_data_service(core_, std::move(acceptor));
     int port = 0;
     grpc::ServerBuilder builder;
@@ -60,8 +49,8 @@ class GrpcTransport : public Transport {
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     if (!server_) return unavailable("cannot listen at " + address);
-    return to_string(
-        {address.substr(0, colon + 1) + std::to_string(port), tls_ ? tls_->fingerprint() : ""});
+    return to_string({address.substr(0, address.rfind(':') + 1) + std::to_string(port),
+                      tls_ ? tls_->fingerprint() : ""});
   }
 
   std::shared_ptr<Link> connect(const std::string& address, const LinkHello& hello,

@@ -62,10 +62,9 @@ void TcpDialler::start() {
   // It is a name. Looking it up may block, so another thread does it.
   if (transport_->resolver == nullptr) transport_->resolver = std::make_unique<LoopThread>();
   transport_->resolver->loop.post([self = shared_from_this()] {
-    self->transport_->loop.post(
-        [self, addresses = resolve(self->address_, /*names=*/true)]() mutable {
-          self->on_resolved(std::move(addresses));
-        });
+    self->transport_->loop.post([self, addresses = resolve(self->address_)]() mutable {
+      self->on_resolved(std::move(addresses));
+    });
   });
 }
 

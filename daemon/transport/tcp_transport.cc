@@ -50,14 +50,10 @@ TcpTransport::~TcpTransport() {
 
 Result<std::string> TcpTransport::listen(const std::string& address, Acceptor acceptor) {
   if (listener_) return failed_precondition("this transport listens already");
-  const Result<std::vector<SocketAddress>> found = resolve(address, /*names=*/true);
-  if (!found.ok()) return found.status();
-  Result<Fd> socket = listen_at(found->front(), core_->limits.congestion);
-  if (!socket.ok())
-    return Status(socket.status().code(),
-                  "cannot listen at " + address + ": " + socket.status().message());
-  const std::string where =
-      address.substr(0, address.rfind(':') + 1) + std::to_string(port_of(*socket));
+  Result<Fd> socket = listen_at(address, core_->limits.congestion);
+  if (!socket.ok()) return socket.status();
+  const std::string where = address.substr(0, address.rfind(':') + 1) +
+                            std::to_string(own_address(socket->get()).numeric().port);
   listener_ = std::make_unique<TcpListener>(core_, *std::move(socket), std::move(acceptor));
   Status started;
   run([&] { started = listener_->start(); });
