@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,7 @@
 #include <cstring>
 
 #include "client/rank/log.h"
+#include "daemon/base/address.h"
 #include "proto/board.h"
 
 namespace tutti::client {
@@ -61,18 +61,14 @@ timeval time_until(TimePoint limit) {
 }
 
 Status connect_to(const JoinTarget& target, TimePoint limit, Fd& socket) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (target.socket.size() >= sizeof(address.sun_path))
-    return invalid_argument("the socket path " + target.socket + " is too long");
-  std::memcpy(address.sun_path, target.socket.data(), target.socket.size());
+  const Result<SocketAddress> address = unix_address(target.socket);
+  if (!address.ok()) return address.status();
   socket = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return no_agent(target.socket, errno);
   // Limits connect(), too, which blocks while the queue of the listener is full.
   const timeval left = time_until(limit);
   setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left));
-  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
-  if (connect(socket.get(), generic, sizeof(address)) == 0) return {};
+  if (connect(socket.get(), address->get(), address->bytes) == 0) return {};
   return errno == EAGAIN ? no_answer(target, socket) : no_agent(target.socket, errno);
 }
 

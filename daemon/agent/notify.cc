@@ -1,15 +1,12 @@
 #include "daemon/agent/notify.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <charconv>
-#include <cstddef>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 
+#include "daemon/base/address.h"
 #include "daemon/base/fd.h"
 
 namespace tutti {
@@ -27,15 +24,12 @@ int64_t number_of_environment(const char* name) {
 }  // namespace
 
 void notify(const std::string& path, const std::string& state) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path)) return;
-  std::memcpy(address.sun_path, path.data(), path.size());
-  if (path[0] == '@') address.sun_path[0] = '\0';
-  const auto bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  Result<SocketAddress> address = unix_address(path);
+  if (!address.ok()) return;
+  if (path[0] == '@') address->get()->sa_data[0] = '\0';
   const Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  (void)sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL,
-               reinterpret_cast<const sockaddr*>(&address), bytes);
+  (void)sendto(socket.get(), state.data(), state.size(), MSG_NOSIGNAL, address->get(),
+               address->bytes);
 }
 
 std::string reloading_state() {

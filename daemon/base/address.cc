@@ -2,9 +2,11 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
+#include <sys/un.h>
 
 #include <array>
 #include <charconv>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -66,6 +68,18 @@ Result<std::vector<SocketAddress>> resolve(const std::string& address, bool name
   std::vector<SocketAddress> addresses;
   for (; found != nullptr; found = found->ai_next) addresses.push_back(copy_of(*found->ai_addr));
   return addresses;
+}
+
+Result<SocketAddress> unix_address(const std::string& path) {
+  SocketAddress address;
+  auto& place = reinterpret_cast<sockaddr_un&>(address.storage);
+  if (path.empty() || path.size() >= sizeof(place.sun_path))
+    return invalid_argument("socket path '" + path + "' must have 1 to " +
+                            std::to_string(sizeof(place.sun_path) - 1) + " bytes");
+  place.sun_family = AF_UNIX;
+  std::memcpy(place.sun_path, path.data(), path.size());
+  address.bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  return address;
 }
 
 }  // namespace tutti

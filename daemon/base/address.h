@@ -36,5 +36,7 @@ SocketAddress own_address(int socket);
 // which may block; otherwise it accepts numeric hosts only. INVALID_ARGUMENT: another form.
 // UNAVAILABLE: no such host.
 Result<std::vector<SocketAddress>> resolve(const std::string& address, bool names = true);
+// INVALID_ARGUMENT: a Unix socket's path cannot be empty, or as long.
+Result<SocketAddress> unix_address(const std::string& path);
 
 }  // namespace tutti

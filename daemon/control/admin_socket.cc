@@ -2,11 +2,11 @@
 
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/base/address.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/foreign_text.h"
 #include "proto/segment.h"
@@ -35,17 +35,12 @@ Status set_timeouts(const Fd& socket, int timeout_ms) {
 }
 
 Result<Fd> connect_to(const std::string& path, int timeout_ms) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path))
-    return invalid_argument("socket path '" + path + "' must have 1 to " +
-                            std::to_string(sizeof(address.sun_path) - 1) + " bytes");
-  std::memcpy(address.sun_path, path.data(), path.size());
+  const Result<SocketAddress> address = unix_address(path);
+  if (!address.ok()) return address.status();
   Fd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return errno_status("cannot make a socket");
   if (Status set = set_timeouts(socket, timeout_ms); !set.ok()) return set;
-  if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    return silent(path);
+  if (connect(socket.get(), address->get(), address->bytes) != 0) return silent(path);
   return socket;
 }
 

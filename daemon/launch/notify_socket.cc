@@ -1,23 +1,21 @@
 #include "daemon/launch/notify_socket.h"
 
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstring>
 #include <string_view>
+
+#include "daemon/base/address.h"
 
 namespace tutti {
 
 Result<Fd> bind_notify_socket(const std::string& path) {
-  sockaddr_un address{.sun_family = AF_UNIX};
-  if (path.size() >= sizeof address.sun_path)
-    return invalid_argument("'" + path + "' is too long for a socket: set TMPDIR to a shorter one");
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const Result<SocketAddress> address = unix_address(path);
+  if (!address.ok())
+    return invalid_argument(address.status().message() + ": set TMPDIR to a shorter one");
   unlink(path.c_str());
   Fd socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+  if (bind(socket.get(), address->get(), address->bytes) != 0)
     return errno_status("cannot listen on " + path);
   return socket;
 }

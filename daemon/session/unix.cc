@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/base/address.h"
 #include "daemon/session/message.h"
 #include "daemon/session/session.h"
 #include "proto/board.h"
@@ -23,26 +23,12 @@ struct ControlBuffer {
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptorsMax * sizeof(int))> bytes{};
 };
 
-Result<sockaddr_un> address_of(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.empty() || path.size() >= sizeof(address.sun_path))
-    return invalid_argument("socket path '" + path + "' must have 1 to " +
-                            std::to_string(sizeof(address.sun_path) - 1) + " bytes");
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
-const sockaddr* generic(const sockaddr_un& address) {
-  return reinterpret_cast<const sockaddr*>(&address);
-}
-
 Fd make_socket(int type) { return Fd(socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
 
 // Whether a process serves the socket: the file of a dead one refuses the connection.
-bool is_live(const sockaddr_un& address, int type) {
+bool is_live(const SocketAddress& address, int type) {
   const Fd probe = make_socket(type);
-  if (connect(probe.get(), generic(address), sizeof(address)) == 0) return true;
+  if (connect(probe.get(), address.get(), address.bytes) == 0) return true;
   return errno != ECONNREFUSED && errno != ENOENT;
 }
 
@@ -51,14 +37,15 @@ bool is_socket(const std::string& path) {
   return lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode);
 }
 
-Status bind_to(const Fd& listener, const std::string& path, const sockaddr_un& address, int type) {
-  if (bind(listener.get(), generic(address), sizeof(address)) == 0) return {};
+Status bind_to(const Fd& listener, const std::string& path, const SocketAddress& address,
+               int type) {
+  if (bind(listener.get(), address.get(), address.bytes) == 0) return {};
   if (errno != EADDRINUSE) return errno_status("cannot bind " + path);
   if (!is_socket(path)) return already_exists(path + " exists and is not a socket; move it away");
   if (is_live(address, type))
     return already_exists(path + " is served by another process; stop it");
   unlink(path.c_str());
-  if (bind(listener.get(), generic(address), sizeof(address)) == 0) return {};
+  if (bind(listener.get(), address.get(), address.bytes) == 0) return {};
   return errno_status("cannot bind " + path);
 }
 
@@ -92,7 +79,7 @@ std::vector<Fd> descriptors_of(msghdr& message) {
 }
 
 Result<Fd> listen_unix(const std::string& path, int type, int mode) {
-  const Result<sockaddr_un> address = address_of(path);
+  const Result<SocketAddress> address = unix_address(path);
   if (!address.ok()) return address.status();
   Fd listener = make_socket(type);
   if (!listener.valid()) return errno_status("cannot make a socket");
@@ -105,11 +92,11 @@ Result<Fd> listen_unix(const std::string& path, int type, int mode) {
 }
 
 Result<Fd> connect_unix(const std::string& path, int type) {
-  const Result<sockaddr_un> address = address_of(path);
+  const Result<SocketAddress> address = unix_address(path);
   if (!address.ok()) return address.status();
   Fd socket = make_socket(type);
   if (!socket.valid()) return errno_status("cannot make a socket");
-  if (connect(socket.get(), generic(*address), sizeof(*address)) != 0)
+  if (connect(socket.get(), address->get(), address->bytes) != 0)
     return errno_status("cannot connect to " + path);
   return socket;
 }

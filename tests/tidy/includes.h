@@ -41,10 +41,10 @@ inline bool is_door(const std::string& include) {
 
 // The doors to what the client's library links as well.
 inline const std::set<std::string> kForClients = {
-    "daemon/base/fd.h",     "daemon/base/hash.h",     "daemon/base/signature.h",
-    "daemon/base/status.h", "daemon/base/strategy.h", "daemon/kernel/kernel.h",
-    "daemon/board/board.h", "daemon/base/token.h",    "daemon/cuda/cuda.h",
-    "daemon/trace/trace.h"};
+    "daemon/base/address.h",   "daemon/base/fd.h",     "daemon/base/hash.h",
+    "daemon/base/signature.h", "daemon/base/status.h", "daemon/base/strategy.h",
+    "daemon/kernel/kernel.h",  "daemon/board/board.h", "daemon/base/token.h",
+    "daemon/cuda/cuda.h",      "daemon/trace/trace.h"};
 // What an operation does to two values, for the kernels of other processors.
 constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
 
@@ -154,8 +154,7 @@ inline const std::vector<Home> kHomes = {
     {"linux/memfd.h",
      {"daemon/session/", "daemon/device/", "client/", "tests/session/", "tests/cuda/"}},
     {"sys/un.h",
-     {"daemon/agent/notify.", "daemon/launch/notify_socket.", "daemon/control/admin_socket.",
-      "daemon/session/", "client/", "tests/session/", "tests/process/load_test.",
+     {"daemon/base/address.", "tests/session/", "tests/process/load_test.",
       "tests/cli/private_agents_test."}},
     {"google/protobuf", {}},
 };
