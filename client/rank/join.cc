@@ -10,6 +10,7 @@
 
 #include "client/rank/log.h"
 #include "daemon/base/address.h"
+#include "daemon/base/framing.h"
 #include "proto/board.h"
 
 namespace tutti::client {
@@ -80,10 +81,7 @@ Status send_hello(const JoinTarget& target, JoinReply& reply) {
                     target.world_size,
                     target.timeout_ms,
                     static_cast<uint32_t>(getpid())};
-  const std::string body = encode(hello);
-  const auto length = static_cast<uint32_t>(body.size());
-  std::string bytes(reinterpret_cast<const char*>(&length), sizeof(length));
-  bytes += body;
+  const std::string bytes = framed(encode(hello));
   const ssize_t sent = send(reply.socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   return sent == static_cast<ssize_t>(bytes.size()) ? Status{} : connection_closed(target, reply);
 }

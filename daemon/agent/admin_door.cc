@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+
+#include "daemon/base/framing.h"
 
 namespace tutti {
 namespace {
@@ -28,11 +29,7 @@ Result<std::optional<uint32_t>> find_group(const std::string& name) {
 
 // Gives up on a caller that does not read.
 void send_answer(const Fd& socket, const v1::AdminAnswer& answer) {
-  const std::string body = answer.SerializeAsString();
-  const auto length = static_cast<uint32_t>(body.size());
-  std::string bytes(sizeof(length), '\0');
-  std::memcpy(bytes.data(), &length, sizeof(length));
-  bytes += body;
+  const std::string bytes = framed(answer.SerializeAsString());
   const TimePoint until = Clock::now() + kSendTimeout;
   for (size_t sent = 0; sent < bytes.size() && Clock::now() < until;) {
     const ssize_t count =

@@ -9,6 +9,7 @@
 #include "daemon/base/address.h"
 #include "daemon/base/fd.h"
 #include "daemon/base/foreign_text.h"
+#include "daemon/base/framing.h"
 #include "proto/segment.h"
 #include "proto/session.pb.h"
 
@@ -62,13 +63,6 @@ bool receive_all(const Fd& socket, char* to, size_t bytes) {
     if (count > 0) received += static_cast<size_t>(count);
   }
   return true;
-}
-
-std::string framed(const std::string& bytes) {
-  const auto length = static_cast<uint32_t>(bytes.size());
-  std::string frame(sizeof(length), '\0');
-  std::memcpy(frame.data(), &length, sizeof(length));
-  return frame + bytes;
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
-// A trainer's Hello, read without blocking and without trust, and the framing of its answer.
+// A trainer's Hello, read without blocking and without trust.
 #include <sys/socket.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 
+#include "daemon/base/framing.h"
 #include "daemon/base/status_message.h"
-#include "daemon/session/message.h"
 #include "daemon/session/session.h"
 
 namespace tutti {
@@ -76,21 +76,13 @@ void HelloReader::finish(Result<v1::Hello> result) {
   done(std::move(result));
 }
 
-std::string framed(const v1::Welcome& welcome) {
-  const std::string body = welcome.SerializeAsString();
-  const auto length = static_cast<uint32_t>(body.size());
-  std::string bytes(sizeof(length), '\0');
-  std::memcpy(bytes.data(), &length, sizeof(length));
-  return bytes + body;
-}
-
 void refuse_trainer(int socket, const Status& status) {
   require(!status.ok(), "a refusal needs a reason");
   v1::Welcome welcome;
   welcome.set_version(kProtocolVersion);
   write_status(status, welcome);
   // It fails only where the trainer is gone.
-  static_cast<void>(send_packet(socket, framed(welcome), {}).ok());
+  static_cast<void>(send_packet(socket, framed(welcome.SerializeAsString()), {}).ok());
 }
 
 }  // namespace tutti

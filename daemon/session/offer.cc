@@ -9,7 +9,7 @@
 #include <iterator>
 #include <utility>
 
-#include "daemon/session/message.h"
+#include "daemon/session/session.h"
 
 namespace tutti {
 namespace {

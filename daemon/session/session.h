@@ -4,6 +4,8 @@
 // All calls and events are on the loop's thread.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -38,6 +40,9 @@ struct Packet {
 // Receives one message of a SEQPACKET socket. nullopt: there is none now. UNAVAILABLE: the peer
 // closed.
 Result<std::optional<Packet>> receive_packet(int socket);
+
+// The descriptors that came with a message, which the caller owns from now on.
+std::vector<Fd> descriptors_of(msghdr& message);
 
 struct PeerCredentials {
   uint32_t uid = 0;

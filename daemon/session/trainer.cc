@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "daemon/base/framing.h"
 #include "daemon/base/status_message.h"
-#include "daemon/session/message.h"
 #include "daemon/session/offer.h"
 #include "daemon/session/session.h"
 #include "proto/session.pb.h"
@@ -85,7 +85,7 @@ Status Trainer::welcome(std::shared_ptr<HostBoard> board, uint32_t rank, uint32_
   });
   std::vector<int> descriptors = board_->shared_descriptors();
   descriptors.insert(descriptors.begin(), {board_->segment(rank), doorbell_.get()});
-  Status sent = send_packet(socket_.get(), framed(message), descriptors);
+  Status sent = send_packet(socket_.get(), framed(message.SerializeAsString()), descriptors);
   welcomed_ = sent.ok();
   return sent;
 }

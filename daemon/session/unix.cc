@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "daemon/base/address.h"
-#include "daemon/session/message.h"
 #include "daemon/session/session.h"
 #include "proto/board.h"
 

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/framing.h"
 #include "daemon/session/session.h"
 #include "daemon/trace/trace.h"
 #include "proto/session.pb.h"
@@ -143,10 +144,7 @@ struct FakeWorker {
         " locale=" + variable("LC_TIME") +
         " no_new_privileges=" + std::to_string(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)) +
         " oom=" + oom_score_adjustment() + " ");
-    const std::string bytes = welcome.SerializeAsString();
-    const auto length = static_cast<uint32_t>(bytes.size());
-    const std::string frame =
-        std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + bytes;
+    const std::string frame = tutti::framed(welcome.SerializeAsString());
     (void)send(trainer.get(), frame.data(), frame.size(), MSG_NOSIGNAL);
   }
 

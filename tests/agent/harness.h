@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/base/framing.h"
 #include "daemon/session/session.h"
 #include "proto/segment.h"
 #include "proto/session.pb.h"
@@ -55,11 +56,7 @@ struct TrainerSocket {
   void send_bytes(const std::string& bytes) {
     EXPECT_EQ(send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), ssize_t(bytes.size()));
   }
-  void greet(const v1::Hello& hello) {
-    const std::string bytes = hello.SerializeAsString();
-    const auto length = static_cast<uint32_t>(bytes.size());
-    send_bytes(std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + bytes);
-  }
+  void greet(const v1::Hello& hello) { send_bytes(framed(hello.SerializeAsString())); }
   // Returns "" if the connection ended before `count` bytes arrived.
   std::string receive_bytes(size_t count) {
     std::string bytes;

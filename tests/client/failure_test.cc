@@ -4,6 +4,7 @@
 
 #include <semaphore>
 
+#include "daemon/base/framing.h"
 #include "tests/client/fixture.h"
 #include "tests/session/trainer.h"
 #include "tests/support/await.h"
@@ -106,12 +107,6 @@ void answer_with(const Fd& listener, const std::string& bytes) {
             static_cast<ssize_t>(bytes.size()));
 }
 
-std::string framed(const v1::Welcome& welcome) {
-  const std::string body = welcome.SerializeAsString();
-  const auto length = static_cast<uint32_t>(body.size());
-  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + body;
-}
-
 TEST_F(JoinTest, RefusesWrongAnswers) {
   v1::Welcome other_version;
   other_version.set_version(kProtocolVersion + 1);
@@ -123,8 +118,9 @@ TEST_F(JoinTest, RefusesWrongAnswers) {
       {"HTTP/1.1 400 Bad Request\r\n", TUTTI_INTERNAL, "no Tutti agent"},
       {std::string(4, '\0'), TUTTI_INTERNAL, "no Tutti agent"},
       {std::string("\x03\0\0\0\x0a\x7f\x01", 7), TUTTI_INTERNAL, "no Tutti agent"},
-      {framed(other_version), TUTTI_FAILED_PRECONDITION, "install the same version"},
-      {framed(no_segment), TUTTI_INTERNAL, "sent no segment"},
+      {framed(other_version.SerializeAsString()), TUTTI_FAILED_PRECONDITION,
+       "install the same version"},
+      {framed(no_segment.SerializeAsString()), TUTTI_INTERNAL, "sent no segment"},
   };
   Result<Fd> listener = listen_unix(path, SOCK_STREAM, 0600);
   ASSERT_TRUE(listener.ok());

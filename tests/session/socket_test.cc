@@ -4,6 +4,7 @@
 #include <fstream>
 #include <random>
 
+#include "daemon/base/framing.h"
 #include "tests/session/trainer.h"
 
 namespace tutti {
@@ -96,11 +97,7 @@ TEST(UnixPacket, SaysWhenThePeerIsGoneOrFull) {
   EXPECT_THAT(send_packet(a.get(), "x", {}).message(), HasSubstr("gone"));
 }
 
-std::string hello_bytes(const v1::Hello& hello) {
-  const std::string body = hello.SerializeAsString();
-  const auto length = static_cast<uint32_t>(body.size());
-  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + body;
-}
+std::string hello_bytes(const v1::Hello& hello) { return framed(hello.SerializeAsString()); }
 
 class HelloTest : public testing::Test {
  protected:

@@ -1,0 +1,15 @@
+// How messages travel on stream sockets, as session.proto defines it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace tutti {
+
+// The message behind its length.
+inline std::string framed(const std::string& message) {
+  const auto length = static_cast<uint32_t>(message.size());
+  return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + message;
+}
+
+}  // namespace tutti
