@@ -1,10 +1,9 @@
 #include "client/rank/launcher.h"
 
-#include <unistd.h>
-
 #include <array>
-#include <climits>
 #include <cstdlib>
+
+#include "daemon/base/program.h"
 
 namespace tutti::client {
 namespace {
@@ -15,12 +14,6 @@ std::optional<std::string> find(const char* name) {
 }
 
 std::string variable(const char* name) { return find(name).value_or(""); }
-
-std::string hostname() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");

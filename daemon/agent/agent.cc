@@ -4,15 +4,12 @@
 #include <malloc.h>
 #include <spdlog/spdlog.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <climits>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -46,25 +43,7 @@ constexpr Millis kLockTimeout{
     1'000};  // A predecessor that was killed holds its lock until it is gone.
 constexpr Millis kLockPoll{10};
 
-std::string hostname() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 std::string beside_this_program(const char* name) { return program_path().parent_path() / name; }
-
-std::string random_key() {
-  std::array<unsigned char, kKeyBytes> bytes{};
-  require(getrandom(bytes.data(), bytes.size(), 0) == ssize_t(bytes.size()),
-          "the kernel gives no random bytes");
-  std::string key;
-  for (const unsigned char byte : bytes) {
-    key += "0123456789abcdef"[byte >> 4];
-    key += "0123456789abcdef"[byte & 15];
-  }
-  return key;
-}
 
 // Others must not be able to put files, or links, where the agent keeps its own.
 Status check_directory(const std::string& path) {
@@ -111,7 +90,7 @@ Result<std::string> read_or_make_key(const std::string& path) {
   const std::string made = path + ".new";
   std::error_code none_there;
   fs::remove(made, none_there);
-  const std::string key = random_key();
+  const std::string key = random_hex(kKeyBytes);
   const Fd file(open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!file.valid() || write(file.get(), key.data(), key.size()) != ssize_t(key.size()) ||
       fsync(file.get()) != 0 || rename(made.c_str(), path.c_str()) != 0)
@@ -434,8 +413,7 @@ v1::AgentReport Agent::report() {
   report.set_version(TUTTI_VERSION);
   const auto uptime = std::chrono::duration_cast<Millis>(Clock::now() - started_);
   report.set_uptime_ms(static_cast<uint64_t>(uptime.count()));
-  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  report.set_time_ms(std::chrono::duration_cast<Millis>(since_1970).count());
+  report.set_time_ms(unix_time<Millis>());
   report_descriptors(report);
   if (http_door_ != nullptr) report.set_metrics_address(http_door_->address());
   return report;

@@ -26,6 +26,12 @@ using TimePoint = Clock::time_point;
 using Millis = std::chrono::milliseconds;
 using Micros = std::chrono::microseconds;
 
+// Since 1970.
+template <class Unit>
+int64_t unix_time() {
+  return std::chrono::floor<Unit>(std::chrono::system_clock::now()).time_since_epoch().count();
+}
+
 class Loop {
  public:
   using Task = std::function<void()>;

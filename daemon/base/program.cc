@@ -1,8 +1,11 @@
 #include "daemon/base/program.h"
 
 #include <sys/auxv.h>
+#include <unistd.h>
 
+#include <array>
 #include <bit>
+#include <climits>
 
 namespace tutti {
 
@@ -12,6 +15,12 @@ std::filesystem::path program_path() {
   if (!error) return link;
   const auto* started = std::bit_cast<const char*>(getauxval(AT_EXECFN));
   return std::filesystem::absolute(started == nullptr ? "" : started, error);
+}
+
+std::string hostname() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
 }
 
 }  // namespace tutti

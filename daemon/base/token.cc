@@ -1,6 +1,7 @@
 #include "daemon/base/token.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,6 +80,18 @@ Result<std::string> token_of_environment() {
   const std::string_view path = variable("TUTTI_TOKEN_FILE");
   if (path.empty()) return std::string();
   return read_token_file(std::string(path));
+}
+
+std::string random_hex(size_t bytes) {
+  std::string random(bytes, '\0');
+  require(getrandom(random.data(), bytes, 0) == static_cast<ssize_t>(bytes),
+          "the kernel gives no random bytes");
+  std::string digits;
+  for (const unsigned char byte : random) {
+    digits += "0123456789abcdef"[byte >> 4];
+    digits += "0123456789abcdef"[byte & 15];
+  }
+  return digits;
 }
 
 }  // namespace tutti

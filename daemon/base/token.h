@@ -1,4 +1,4 @@
-// The token that trainers, agents and tools show each other.
+// The token that trainers, agents and tools show each other, and what nobody guesses.
 #pragma once
 
 #include <string>
@@ -19,5 +19,8 @@ Result<std::string> read_token_file(const std::string& path);
 
 // TUTTI_TOKEN, else what the file in TUTTI_TOKEN_FILE holds; empty: neither is set.
 Result<std::string> token_of_environment();
+
+// So many random bytes of the kernel, two digits each.
+std::string random_hex(size_t bytes);
 
 }  // namespace tutti

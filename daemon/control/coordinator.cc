@@ -3,28 +3,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <random>
 
 #include "daemon/base/strategy.h"
+#include "daemon/base/token.h"
 #include "daemon/control/channel.h"
 
 namespace tutti {
-namespace {
-
-// 128 random bits in hex.
-std::string random_secret() {
-  std::random_device source;
-  std::string text;
-  for (int i = 0; i < 4; ++i) {
-    std::array<char, 9> digits;
-    std::snprintf(digits.data(), digits.size(), "%08x", static_cast<unsigned>(source()));
-    text += digits.data();
-  }
-  return text;
-}
-
-}  // namespace
 
 Membership Coordinator::new_membership() {
   return Membership([this](const v1::Pass& pass) { return check_pass_locked(pass); },
@@ -118,11 +102,13 @@ Membership::Worker Coordinator::attach(Stream stream) {
 }
 
 void Coordinator::receive(Membership::Worker worker, const v1::WorkerMessage& message) {
+  constexpr size_t kSecretBytes = 16;
   {
     const std::lock_guard lock(mutex_);
     if (!workers_.contains(worker)) return;
     if (message.has_join())
-      apply_locked(membership_.join(worker, message.join(), random_secret(), Clock::now()));
+      apply_locked(
+          membership_.join(worker, message.join(), random_hex(kSecretBytes), Clock::now()));
     if (message.has_gone()) apply_locked(membership_.rank_gone(worker, message.gone()));
     if (message.has_resume()) resume_locked(worker, message.resume());
   }

@@ -2,14 +2,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <chrono>
-#include <climits>
 #include <ctime>
 #include <filesystem>
 
 #include "daemon/base/address.h"
 #include "daemon/base/credentials.h"
 #include "daemon/base/fd.h"
+#include "daemon/base/program.h"
 #include "daemon/base/text.h"
 #include "daemon/base/token.h"
 #include "daemon/control/address.h"
@@ -24,17 +23,6 @@ namespace {
 constexpr const char* kUnix = "unix:";
 constexpr const char* kTcp = "/proc/sys/net/ipv4/";
 constexpr int kPathTimeoutMs = 300;
-
-int64_t unix_ms() {
-  const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<Millis>(since_1970).count();
-}
-
-std::string hostname() {
-  char name[HOST_NAME_MAX + 1] = {};
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 void look_at_tokens(NodeView& node) {
   node.has_agent_token = node.has_tokens = !node.settings.token.empty();
@@ -59,9 +47,9 @@ void ask_agent(const DoctorOptions& options, NodeView& node) {
   if (!node.agent.ok()) return;
   node.own = own->agents(0);
   if (node.address.starts_with(kUnix)) node.agent_uid = user_of(node.own.pid());
-  node.asked_ms = unix_ms();
+  node.asked_ms = unix_time<Millis>();
   Result<v1::StatusReply> agents = admin_status(node.address, false, options.timeout_ms);
-  node.answered_ms = unix_ms();
+  node.answered_ms = unix_time<Millis>();
   node.mesh = agents.status();
   if (agents.ok()) node.agents = *std::move(agents);
 }

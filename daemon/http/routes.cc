@@ -1,13 +1,11 @@
 #include "daemon/http/routes.h"
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <array>
 #include <cctype>
-#include <chrono>
 
+#include "daemon/base/loop.h"
 #include "daemon/base/text.h"
+#include "daemon/base/token.h"
 #include "daemon/control/status_json.h"
 #include "daemon/diagnosis/diagnosis.h"
 #include "daemon/http/calls_json.h"
@@ -42,11 +40,6 @@ HttpAnswer metrics(HttpSource& source, bool sees_all) {
   return {.type = std::string(kExposition),
           .body = metrics_text(
               source.node(), sees_all ? source.recorded() : std::vector<RecordedJob>(), sees_all)};
-}
-
-int64_t now_us() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
 
 Result<v1::StatusReply> node_status(HttpSource& source) {
@@ -103,26 +96,14 @@ HttpAnswer status(HttpSource& source, bool sees_all) {
   about.open('{')
       .field("access", sees_all ? "all" : "node")
       .field("hidden_jobs", reports->hidden_jobs)
-      .field("now_us", now_us());
+      .field("now_us", unix_time<Micros>());
   return json_answer(about.line() + ",\"diagnosis\":" + diagnosis_of(*reports) +
                      ",\"traces\":" + calls_json(reports->traces) +
                      ",\"status\":" + status_json(reports->status) + "}");
 }
 
-std::string make_nonce() {
-  std::array<unsigned char, kNonceBytes> bytes{};
-  require(getrandom(bytes.data(), bytes.size(), 0) == ssize_t(bytes.size()),
-          "the kernel gives no random bytes");
-  std::string nonce;
-  for (const unsigned char byte : bytes) {
-    nonce += "0123456789abcdef"[byte >> 4];
-    nonce += "0123456789abcdef"[byte & 15];
-  }
-  return nonce;
-}
-
 HttpAnswer show_page() {
-  const std::string nonce = make_nonce();
+  const std::string nonce = random_hex(kNonceBytes);
   HttpAnswer answer{.type = "text/html; charset=utf-8", .body = page(nonce)};
   answer.headers = {{"Content-Security-Policy",
                      "default-src 'none'; connect-src 'self'; script-src 'nonce-" + nonce +

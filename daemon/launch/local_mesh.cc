@@ -16,6 +16,7 @@
 
 #include "daemon/base/program.h"
 #include "daemon/base/text.h"
+#include "daemon/base/token.h"
 #include "daemon/control/admin_client.h"
 #include "daemon/launch/notify_socket.h"
 #include "proto/mesh.pb.h"
@@ -31,7 +32,7 @@ constexpr int kCallTimeoutMs = 2'000;
 constexpr int kRecordTimeoutMs = 1'000;
 constexpr int kStartTries = 3;  // A free port may be taken before the agent binds it.
 constexpr size_t kTailLines = 20;
-constexpr int kTokenWords = 8;  // Of 32 random bits.
+constexpr size_t kTokenBytes = 32;
 // In network namespaces every host has all ports to itself.
 constexpr const char* kNetnsPort = ":7601";
 constexpr const char* kNetnsRendezvousPort = ":29500";
@@ -162,10 +163,7 @@ Status LocalMesh::prepare(const LocalMeshOptions& options) {
 Status LocalMesh::write_token() const {
   const std::string path = token_file();
   const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  std::random_device entropy;
-  std::string token;
-  for (int words = 0; words < kTokenWords; ++words) token += std::to_string(entropy()) + "-";
-  const std::string line = token + " role=agent\n";
+  const std::string line = random_hex(kTokenBytes) + " role=agent\n";
   if (file.valid() && write(file.get(), line.data(), line.size()) == ssize_t(line.size()))
     return {};
   return errno_status("cannot write " + path);

@@ -1,8 +1,8 @@
 #include "daemon/session/host_recorder.h"
 
 #include <bit>
-#include <chrono>
 
+#include "daemon/base/loop.h"
 #include "daemon/session/mapping.h"
 
 namespace tutti {
@@ -16,9 +16,7 @@ void fill_header(RecorderHeader& header, uint32_t local_ranks, uint32_t world_si
   header.local_ranks = local_ranks;
   header.world_size = world_size;
   header.monotonic_ns = static_cast<int64_t>(trace::now_ns());
-  header.realtime_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                           std::chrono::system_clock::now().time_since_epoch())
-                           .count();
+  header.realtime_ns = unix_time<std::chrono::nanoseconds>();
 }
 
 uint16_t short_strategy(const Strategy& strategy) { return pack_short_strategy(packed(strategy)); }
