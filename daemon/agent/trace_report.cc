@@ -5,16 +5,14 @@
 #include <tuple>
 #include <utility>
 
+#include "daemon/membership/values.h"
+
 namespace tutti {
 namespace {
 
 // The most bytes that an operation takes in a reply, and that a reply has.
 constexpr uint64_t kOperationBytesMax = 128;
 constexpr uint64_t kReplyBytesMax = uint64_t{48} << 20;
-
-bool is_owner(const v1::Owner& owner, const v1::Pass& pass) {
-  return owner.uid() == pass.uid() && owner.subject() == pass.subject();
-}
 
 // What is asked for of a host's recorders, and how much of it fits into the reply.
 struct Shares {

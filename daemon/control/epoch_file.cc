@@ -12,6 +12,7 @@
 #include "daemon/base/fd.h"
 #include "daemon/base/foreign_text.h"
 #include "daemon/base/hash.h"
+#include "daemon/membership/values.h"
 
 namespace tutti {
 namespace {
@@ -115,8 +116,7 @@ bool EpochFile::save(const std::vector<v1::JobState>& states) {
 void EpochFile::replace(const v1::JobState& state) {
   auto& jobs = *states_.mutable_jobs();
   const auto known = std::ranges::find_if(jobs, [&](const v1::JobState& job) {
-    return job.job() == state.job() && job.owner().uid() == state.owner().uid() &&
-           job.owner().subject() == state.owner().subject();
+    return job.job() == state.job() && is_owner(job.owner(), state.owner());
   });
   if (known != jobs.end()) jobs.erase(known);
   if (state.epoch() != 0) *jobs.Add() = state;

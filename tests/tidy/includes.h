@@ -31,7 +31,8 @@ inline const std::set<std::string> kDoors = {
     "daemon/control/passes.h",         "daemon/control/coordinator_client.h",
     "daemon/control/tls_files.h",      "daemon/control/status_json.h",
     "daemon/membership/election.h",    "daemon/membership/rules.h",
-    "daemon/membership/state_store.h", "daemon/membership/roster_message.h"};
+    "daemon/membership/state_store.h", "daemon/membership/roster_message.h",
+    "daemon/membership/values.h"};
 
 inline bool is_door(const std::string& include) {
   if (kDoors.contains(include)) return true;
