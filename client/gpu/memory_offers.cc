@@ -8,20 +8,9 @@
 #include <utility>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/no_throw.h"
 
 namespace tutti::client {
-namespace {
-
-// What a thread cannot pass on.
-Status guarded(const std::function<Status()>& question) {
-  try {
-    return question();
-  } catch (const std::exception&) {
-    return resource_exhausted("this process is out of memory");
-  }
-}
-
-}  // namespace
 
 // ---- Threads ----
 
@@ -33,7 +22,7 @@ Status MemoryOffers::ask(TimePoint limit, std::function<Status()> question) {
   };
   auto answer = std::make_shared<Answer>();
   const bool is_asked = ask_later([answer, question] {
-    Status status = guarded(question);
+    Status status = no_throw(question);
     const std::lock_guard lock(answer->mutex);
     answer->status = std::move(status);
     answer->given.notify_one();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "client/rank/connection.h"
+#include "daemon/base/no_throw.h"
 
 namespace tutti::client {
 namespace {
@@ -76,12 +77,7 @@ bool DeviceMessage::expire(bool may_start) {
 bool DeviceMessage::send(bool may_start) {
   if (!may_start || !parts_.staged->is_idle()) return false;
   bool any = false;
-  Status sent;
-  try {
-    sent = parts_.sending->send_some(any);
-  } catch (const std::exception&) {
-    sent = resource_exhausted("this process is out of memory");
-  }
+  const Status sent = no_throw([&] { return parts_.sending->send_some(any); });
   if (!sent.ok()) return end(with_name_of(parts_.sending->args(), sent)), true;
   if (!parts_.sending->is_all_sent()) return any;
   parts_.moving = parts_.sending->take_parts();

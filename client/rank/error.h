@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "client/tutti.h"
-#include "daemon/base/status.h"
+#include "daemon/base/no_throw.h"
 
 namespace tutti::client {
 
@@ -20,12 +20,9 @@ Status without_throwing(Code code, const Make& make, int rank = -1) noexcept {
   }
 }
 
-// Sets this thread's tutti_last_error() if `status` is a failure. Returns its code.
-tutti_code set_last_error(const Status& status);
-
-// For a handler of `catch (...)`: sets this thread's last error to RESOURCE_EXHAUSTED if memory ran
-// out, else to INTERNAL. Returns the code. Needs no memory.
-tutti_code set_last_error_to_exception() noexcept;
+// Sets this thread's tutti_last_error() if `status` is a failure. Returns its code. Needs no
+// memory.
+tutti_code set_last_error(Status status) noexcept;
 
 // Calls `call` and returns its result. An exception must not cross into C: it becomes a code, or 0
 // or NULL if the result is no code.
@@ -35,7 +32,7 @@ auto guarded(const Call& call) noexcept -> decltype(call()) {
   try {
     return call();
   } catch (...) {
-    const tutti_code code = set_last_error_to_exception();
+    const tutti_code code = set_last_error(status_of_exception());
     if constexpr (std::is_same_v<Result, tutti_code>)
       return code;
     else

@@ -88,7 +88,7 @@ tutti_code tutti_average_gradients(const tutti_gradient* gradients, const size_t
                                    size_t towers, const tutti_average_options* options,
                                    tutti_group* group, tutti_results** results) {
   return tutti::frameworks::guarded([&] {
-    const auto arguments = tutti::faces::no_throw([&] {
+    const auto arguments = tutti::no_throw([&] {
       return tutti::average_gradients::arguments_of(gradients, lengths, towers, options, results);
     });
     return tutti::average_gradients::run(arguments, group, results);

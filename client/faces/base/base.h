@@ -6,7 +6,7 @@
 #include "client/faces/base/call_options.h"
 #include "client/faces/base/communicator.h"
 #include "client/faces/base/fold.h"
-#include "client/faces/base/no_throw.h"
 #include "client/faces/base/packing.h"
 #include "client/faces/base/reduce_op.h"
 #include "client/faces/base/tensor.h"
+#include "daemon/base/no_throw.h"

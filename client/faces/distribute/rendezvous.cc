@@ -93,7 +93,7 @@ void Rendezvous::conclude(Lock& lock, const Status& met) {
   merging_ = true;
   concluded_.notify_all();
   lock.unlock();
-  const Status status = faces::no_throw([&] { return merge(met, arguments); });
+  const Status status = no_throw([&] { return merge(met, arguments); });
   lock.lock();
   for (size_t i = 0; i < calls.size(); ++i)
     if (calls[i]) results_[i] = status;

@@ -24,7 +24,7 @@ tutti_code set_last_error(Status status) noexcept;
 // Calls `call`, which returns a Status, and returns its code. An exception becomes a code.
 template <class Call>
 tutti_code guarded(const Call& call) noexcept {
-  return set_last_error(faces::no_throw(call));
+  return set_last_error(no_throw(call));
 }
 
 // The same, unless one of the arguments is NULL.

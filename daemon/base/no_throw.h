@@ -8,7 +8,7 @@
 
 #include "daemon/base/status.h"
 
-namespace tutti::faces {
+namespace tutti {
 
 // For a handler of `catch (...)`: RESOURCE_EXHAUSTED if memory ran out, else INTERNAL. Where there
 // is no memory for a message either, the message is a short one.
@@ -21,7 +21,7 @@ inline Status status_of_exception() noexcept {
     } catch (const std::length_error&) {
       return resource_exhausted("this process is out of memory");
     } catch (const std::exception& thrown) {
-      return internal_error(std::string("a fault inside the library: ") + thrown.what());
+      return internal_error(std::string("a fault inside the client library: ") + thrown.what());
     }
   } catch (const std::bad_alloc&) {
     return {Code::resource_exhausted, "out of memory"};  // Short enough to need none.
@@ -40,4 +40,4 @@ auto no_throw(const Call& call) noexcept -> decltype(call()) {
   }
 }
 
-}  // namespace tutti::faces
+}  // namespace tutti
