@@ -99,17 +99,16 @@ Status AdminDoor::check_room(const Caller& caller) const {
 
 void AdminDoor::start(Fd socket, v1::AdminRequest request, Caller caller) {
   const auto call = calls_.insert(calls_.end(), {.uid = caller.uid, .thread = {}});
-  call->thread =
-      std::thread([this, call, alive = std::weak_ptr<bool>(alive_), socket = std::move(socket),
-                   request = std::move(request), caller = std::move(caller)]() mutable {
-        send_answer(socket, control_.admin(request, caller));
-        socket.reset();
-        loop_.post([this, call, alive = std::move(alive)] {
-          if (alive.expired()) return;
-          call->thread.join();
-          calls_.erase(call);
-        });
-      });
+  const auto end = lifetime_.guard([this, call] {
+    call->thread.join();
+    calls_.erase(call);
+  });
+  call->thread = std::thread([this, end, socket = std::move(socket), request = std::move(request),
+                              caller = std::move(caller)]() mutable {
+    send_answer(socket, control_.admin(request, caller));
+    socket.reset();
+    loop_.post(end);
+  });
 }
 
 }  // namespace tutti

@@ -53,7 +53,7 @@ class AdminDoor {
   const Credentials& credentials_;
   const std::optional<uint32_t> admin_gid_;
   Calls calls_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>();  // What was posted checks it.
+  Lifetime lifetime_;
 };
 
 }  // namespace tutti

@@ -94,4 +94,25 @@ class Loop {
   std::vector<Task> posted_;  // Guarded by mutex_.
 };
 
+// The last member of an object that callbacks use: after its end they do nothing, if guard() made
+// them. On the loop's thread, but for copies of what guard() made.
+class Lifetime {
+ public:
+  Lifetime() = default;
+  Lifetime(const Lifetime&) = delete;
+  Lifetime& operator=(const Lifetime&) = delete;
+  ~Lifetime() { end(); }
+
+  void end() { *alive_ = false; }
+  template <class Call>
+  auto guard(Call call) const {
+    return [alive = alive_, call = std::move(call)](auto&&... given) {
+      if (*alive) call(std::forward<decltype(given)>(given)...);
+    };
+  }
+
+ private:
+  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
 }  // namespace tutti

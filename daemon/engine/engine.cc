@@ -123,12 +123,12 @@ class SliceEngine final : public Engine {
   std::map<OpId, EarlyFrames> early_;
   size_t early_bytes_ = 0;
   bool advance_posted_ = false;
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
+  Lifetime lifetime_;
 };
 
 // Operations use the pools, and GPUs may use them longer.
 SliceEngine::~SliceEngine() {
-  *alive_ = false;
+  lifetime_.end();
   unsettled_.clear();
   runs_.clear();
   for (auto& [gpu, scratch] : gpu_scratch_) gpus_->free_later(std::move(scratch));
@@ -154,11 +154,9 @@ std::shared_ptr<HostTensor> SliceEngine::make_tensor(const Run& run) {
   if (run.operation.gpus == nullptr)
     return std::make_shared<RankTensors>(parts_.device, parts_.stream, scratch_, run.operation,
                                          run.geometry);
-  const auto wake = [this, post = post_, alive = alive_, id = run.operation.id] {
-    post([this, alive, id] {
-      if (*alive) resume(id);
-    });
-  };
+  const auto wake = [post = post_, task = lifetime_.guard([this, id = run.operation.id] {
+    resume(id);
+  })] { post(task); };
   GpuSet& gpus = *(gpus_ = run.operation.gpus);
   if (run.operation.nccl == nullptr)
     return std::make_shared<DeviceTensors>(gpus, wake, run.operation, run.geometry);
@@ -261,11 +259,10 @@ bool SliceEngine::has_ended(const OpId& id) const {
 void SliceEngine::post_advance() {
   if (advance_posted_) return;
   advance_posted_ = true;
-  post_([this, alive = alive_] {
-    if (!*alive) return;
+  post_(lifetime_.guard([this] {
     advance_posted_ = false;
     advance_all();
-  });
+  }));
 }
 
 // One pass over the operations in flight. Work that can continue at once is posted, so that the
@@ -332,12 +329,14 @@ Result<bool> SliceEngine::add_slice(Run& run) {
 
 // Links call the result on any thread, once per frame; the loop counts.
 std::function<void()> SliceEngine::make_release(const std::shared_ptr<Run>& run, SliceRun& slice) {
-  return [this, post = post_, alive = alive_, run, at = &slice] {
-    post([this, alive, run, at] {
+  const auto then = lifetime_.guard([this, run] {
+    if (!run->ended) return advance_all();
+    if (!run->has_unreleased() && !unsettled_.contains(run->operation.id)) finish(run);
+  });
+  return [post = post_, then, at = &slice] {
+    post([then, at] {
       --at->unreleased;
-      if (!*alive) return;
-      if (!run->ended) return advance_all();
-      if (!run->has_unreleased() && !unsettled_.contains(run->operation.id)) finish(run);
+      then();
     });
   };
 }

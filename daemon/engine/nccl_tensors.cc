@@ -16,7 +16,7 @@ NcclTensors::NcclTensors(GpuSet& gpus, std::function<void()> wake, const Operati
       })) {}
 
 NcclTensors::~NcclTensors() {
-  *alive_ = false;
+  lifetime_.end();
   is_over_ = true;
   if (settled() && piece_memory_.data != nullptr) scratch_.give_back(piece_memory_);
   for (int i = 0; i < works_; ++i) link_.communicator.settled();
@@ -127,9 +127,7 @@ Status NcclTensors::launch(const Range& piece) {
                              .to = piece_memory_.data,
                              .count = piece.count,
                              .stream = gpu(lane).native(*lane.stream)},
-                            [this, alive = alive_](const Status& queued) {
-                              if (*alive) on_launched(queued);
-                            });
+                            lifetime_.guard([this](const Status& queued) { on_launched(queued); }));
   return {};
 }
 

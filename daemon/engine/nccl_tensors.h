@@ -61,7 +61,7 @@ class NcclTensors final : public DeviceTensors {
   bool is_over_ = false;     // Nothing more is queued: all is, or it was cancelled or has failed.
   bool has_failed_ = false;  // The epoch has not cancelled it yet.
   bool has_left_ = false;
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace tutti

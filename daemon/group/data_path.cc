@@ -50,9 +50,9 @@ void DataPath::send_message(int host, const Message& message) {
   *batch.add_controls() = to_control(message);
   const Status sent = links_.send_data(host, control_frame(roster_.epoch, batch));
   if (sent.code() != Code::resource_exhausted) return;
-  loop_.at(Clock::now() + kFullLinkRetry, [this, alive = alive_, host, message] {
-    if (*alive && follower_.cause().ok()) send_message(host, message);
-  });
+  loop_.at(Clock::now() + kFullLinkRetry, lifetime_.guard([this, host, message] {
+    if (follower_.cause().ok()) send_message(host, message);
+  }));
 }
 
 void DataPath::notify_waiters(const EpochOp& op) {

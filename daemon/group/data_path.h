@@ -22,7 +22,6 @@ class DataPath final : public FrameSender {
   // References must outlive it. `early_bytes`: the budget per receiving host.
   DataPath(Loop& loop, Engine& engine, Links& links, const Follower& follower, const Roster& roster,
            const std::vector<Host>& hosts, uint64_t early_bytes);
-  ~DataPath() override { *alive_ = false; }
 
   // `place`: of a host in the group's plans.
   Status send(const OpId& id, int place, Outgoing frame) override;
@@ -68,7 +67,7 @@ class DataPath final : public FrameSender {
   // Frames by group that no local rank has made, with the host each came from.
   std::map<uint32_t, std::vector<std::pair<int, Frame>>> unknown_;
   uint64_t unknown_bytes_ = 0;
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace tutti

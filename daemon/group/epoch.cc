@@ -95,7 +95,7 @@ HostEpoch::HostEpoch(EpochParts parts, Roster roster, const std::string& host,
 }
 
 HostEpoch::~HostEpoch() {
-  *alive_ = false;
+  lifetime_.end();
   const Status ended = cause().ok() ? aborted("the epoch has ended") : cause();
   const bool is_idle = follower_.pending() == 0;
   gpu_link_.close();
@@ -228,9 +228,9 @@ void HostEpoch::perform(const EndEpoch& end) {
   parts_.engine.abort(roster_.epoch, end.cause);
   gpu_link_.abort();  // After it: work that NCCL lets go on finds that it is cancelled.
   data_.drop_kept_frames();
-  parts_.loop.at(Clock::now() + kDrainTime, [this, alive = alive_, cause = end.cause] {
-    if (*alive && !calls_.empty()) links_.abort(cause);
-  });
+  parts_.loop.at(Clock::now() + kDrainTime, lifetime_.guard([this, cause = end.cause] {
+    if (!calls_.empty()) links_.abort(cause);
+  }));
   parts_.local.on_over(end.cause);
 }
 
@@ -322,9 +322,8 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
     }
     operation.memory.push_back(call.memory);
     if (call.window_bytes != 0 && !operation.release_window)
-      operation.release_window = [this, alive = alive_, op = start.op](uint64_t bytes) {
-        if (*alive) parts_.local.release_window(op, bytes);
-      };
+      operation.release_window = lifetime_.guard(
+          [this, op = start.op](uint64_t bytes) { parts_.local.release_window(op, bytes); });
   }
   if (signature.on_device) operation.gpus = parts_.gpus();
   if (start.by_nccl) operation.nccl = gpu_link_.link();
@@ -332,14 +331,12 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   if (signature.on_device && operation.execution->plan.hosts.size() == 1)
     operation.slice_bytes = kOneSlice;
   operation.sender = &data_;
-  operation.mismatch = [this, alive = alive_, op = start.op](int from) {
-    if (!*alive) return;
+  operation.mismatch = lifetime_.guard([this, op = start.op](int from) {
     follower_.on_mismatch(op, follower_.find(op.group)->hosts()[static_cast<size_t>(from)]);
     run_actions();
-  };
-  operation.done = [this, alive = alive_, op = start.op](const Status& status) {
-    if (*alive) on_done(op, status);
-  };
+  });
+  operation.done =
+      lifetime_.guard([this, op = start.op](const Status& status) { on_done(op, status); });
   return operation;
 }
 

@@ -95,8 +95,8 @@ class HostEpoch final : public Epoch, public Links::Events {
 
   bool running_actions_ = false;
   Loop::TimerId alarm_ = 0;
-  TimePoint alarm_at_{};                                              // If alarm_ is set.
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
+  TimePoint alarm_at_{};  // If alarm_ is set.
+  Lifetime lifetime_;
   ControlBatcher batcher_;
   DataPath data_;
   Measuring measuring_;

@@ -30,9 +30,7 @@ GpuLink::GpuLink(Parts parts) : parts_(std::move(parts)) {
 
 // Runs the task later, unless the epoch is gone by then.
 void GpuLink::post(std::function<void()> task) {
-  parts_.loop.post([alive = alive_, task = std::move(task)] {
-    if (*alive) task();
-  });
+  parts_.loop.post(lifetime_.guard(std::move(task)));
 }
 
 // ---- The offer ----
@@ -59,21 +57,19 @@ void GpuLink::offer(GpuSet* set, const std::set<int>& gpus) {
 void GpuLink::make_link(int gpu) {
   link_ = std::make_shared<NcclLink>(*parts_.nccl);
   link_->gpu = gpu;
-  link_->on_refused = [this, alive = alive_](const Status& cause) {
-    if (*alive) post([this, cause] { on_refused(cause); });
-  };
-  link_->on_failed = [this, alive = alive_](const Status& cause) {
-    if (!*alive) return;
+  link_->on_refused =
+      lifetime_.guard([this](const Status& cause) { post([this, cause] { on_refused(cause); }); });
+  link_->on_failed = lifetime_.guard([this](const Status& cause) {
     post([this, cause] { end_epoch("host " + own_name(), cause, {-1, own_name()}); });
-  };
+  });
 }
 
 void GpuLink::load() {
-  link_->communicator.load([this, alive = alive_](const Result<int>& version) {
-    if (!*alive || is_refused_) return;
+  link_->communicator.load(lifetime_.guard([this](const Result<int>& version) {
+    if (is_refused_) return;
     if (version.ok()) version_ = *version;
     send_offer({version.status(), version_});
-  });
+  }));
 }
 
 void GpuLink::send_offer(const LinkAgreement::Offer& offer) {
@@ -148,12 +144,11 @@ Status GpuLink::follow(Result<LinkAgreement::Next> next) {
 }
 
 void GpuLink::make_id() {
-  link_->communicator.make_id([this, alive = alive_](const Result<nccl::UniqueId>& id) {
-    if (!*alive) return;
+  link_->communicator.make_id(lifetime_.guard([this](const Result<nccl::UniqueId>& id) {
     if (id.ok()) id_ = *id;
     if (Status followed = follow(agreement_->on_id(id.status())); !followed.ok())
       parts_.fail(followed);
-  });
+  }));
 }
 
 // ---- The communicator ----
@@ -168,16 +163,11 @@ Status GpuLink::begin(const std::string& id) {
     on_made(reserved);
     return {};
   }
-  link_->communicator.begin(
-      taken,
-      {&set_->driver(), set_->gpu(link_->gpu).context(), static_cast<int>(parts_.hosts.size()),
-       parts_.self},
-      [this, alive = alive_](const Status& made) {
-        if (*alive) on_made(made);
-      },
-      [this, alive = alive_](const Status& cause) {
-        if (*alive) on_peer_error(cause);
-      });
+  link_->communicator.begin(taken,
+                            {&set_->driver(), set_->gpu(link_->gpu).context(),
+                             static_cast<int>(parts_.hosts.size()), parts_.self},
+                            lifetime_.guard([this](const Status& made) { on_made(made); }),
+                            lifetime_.guard([this](const Status& cause) { on_peer_error(cause); }));
   return {};
 }
 

@@ -35,9 +35,6 @@ class GpuLink {
     std::function<void(const Status& cause)> fail;  // Ends the epoch.
   };
   explicit GpuLink(Parts parts);
-  ~GpuLink() { *alive_ = false; }
-  GpuLink(const GpuLink&) = delete;
-  GpuLink& operator=(const GpuLink&) = delete;
 
   // An operation on these GPUs starts. The first call counts.
   void offer(GpuSet* set, const std::set<int>& gpus);
@@ -85,7 +82,7 @@ class GpuLink {
   bool is_refused_ = false;
   int version_ = 0;
   std::string why_;  // Not NCCL.
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace tutti

@@ -297,31 +297,31 @@ Communicator::Communicator(const CommunicatorParts& parts)
 }
 
 Communicator::~Communicator() {
-  *alive_ = false;
+  lifetime_.end();
   finish();
   thread_->close();
 }
 
 void Communicator::load(std::function<void(Result<int>)> then) {
-  thread_->add([thread = thread_, then = while_alive(std::move(then))] {
+  thread_->add([thread = thread_, then = lifetime_.guard(std::move(then))] {
     thread->post([then, version = thread->load()] { then(version); });
   });
 }
 
 void Communicator::make_id(std::function<void(Result<UniqueId>)> then) {
-  thread_->add([thread = thread_, then = while_alive(std::move(then))] {
+  thread_->add([thread = thread_, then = lifetime_.guard(std::move(then))] {
     thread->post([then, id = thread->make_id()] { then(id); });
   });
 }
 
 void Communicator::begin(const UniqueId& id, const Place& place, std::function<void(Status)> then,
                          std::function<void(Status)> on_failed) {
-  const auto once = std::make_shared<std::function<void(Status)>>(while_alive(std::move(then)));
+  const auto once = std::make_shared<std::function<void(Status)>>(lifetime_.guard(std::move(then)));
   const auto answer = [once](const Status& status) {
     if (const auto tell = std::exchange(*once, nullptr)) tell(status);
   };
   thread_->add(
-      [thread = thread_, id, place, answer, on_failed = while_alive(std::move(on_failed))] {
+      [thread = thread_, id, place, answer, on_failed = lifetime_.guard(std::move(on_failed))] {
         thread->post([answer, made = thread->begin(id, place, on_failed)] { answer(made); });
       });
   const Status late =
@@ -335,7 +335,7 @@ void Communicator::begin(const UniqueId& id, const Place& place, std::function<v
 
 void Communicator::launch(const Work& work, std::function<void(Status)> launched) {
   ++thread_->under_way;
-  thread_->add([thread = thread_, work, launched = while_alive(std::move(launched))] {
+  thread_->add([thread = thread_, work, launched = lifetime_.guard(std::move(launched))] {
     thread->post([launched, queued = thread->launch(work)] { launched(queued); });
   });
 }

@@ -98,19 +98,12 @@ class Communicator {
  private:
   class Thread;
 
-  // Does nothing once the communicator was destroyed.
-  template <class Argument>
-  std::function<void(Argument)> while_alive(std::function<void(Argument)> then) const {
-    return [alive = alive_, then = std::move(then)](Argument argument) {
-      if (*alive) then(std::move(argument));
-    };
-  }
   static void watch_end(const CommunicatorParts& parts, const std::shared_ptr<Thread>& thread,
                         Millis within);
 
   const CommunicatorParts parts_;
   const std::shared_ptr<Thread> thread_;
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
   bool is_finishing_ = false;
   bool is_aborted_ = false;
 };

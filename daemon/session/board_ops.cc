@@ -15,12 +15,6 @@ BoardOps::BoardOps(Loop& loop, std::shared_ptr<const Mapping> board, HostRanks h
   for (const HostRanks::Rank& rank : host_.ranks) attached_.push_back(!rank.ended);
 }
 
-void BoardOps::post(Loop::Task task) {
-  loop_.post([task = std::move(task), alive = alive_] {
-    if (*alive) task();
-  });
-}
-
 uint32_t BoardOps::local_rank_of(uint32_t rank) const {
   const auto found = std::ranges::lower_bound(host_.ranks, rank, {}, &HostRanks::Rank::rank);
   require(found != host_.ranks.end() && found->rank == rank, "a rank is on the board of its host");

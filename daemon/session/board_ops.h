@@ -64,13 +64,10 @@ class BoardOps {
  public:
   // `board`: of board_bytes(host.ranks.size()).
   BoardOps(Loop& loop, std::shared_ptr<const Mapping> board, HostRanks host);
-  BoardOps(const BoardOps&) = delete;
-  BoardOps& operator=(const BoardOps&) = delete;
-  ~BoardOps() { *alive_ = false; }
 
   const board::View& view() const { return view_; }
   // Runs `task` on the loop soon, unless the board is destroyed before.
-  void post(Loop::Task task);
+  void post(Loop::Task task) { loop_.post(lifetime_.guard(std::move(task))); }
 
   // ---- Members ----
 
@@ -166,7 +163,7 @@ class BoardOps {
   std::map<uint32_t, Status> gone_;                       // By local rank.
   std::vector<std::unique_ptr<HostGroup>> groups_;
   std::map<uint32_t, uint32_t> area_of_;  // By the group's number.
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Lifetime lifetime_;
 };
 
 }  // namespace tutti

@@ -36,24 +36,23 @@ LinkRouter::LinkRouter(Loop& loop, std::string job, Millis wait_timeout, size_t 
       events_(events) {}
 
 LinkRouter::~LinkRouter() {
-  *alive_ = false;
+  lifetime_.end();
   loop_.cancel(timer_);
   while (const auto incoming = waiting_.pop()) incoming->handler->unbind();
 }
 
 Acceptor LinkRouter::acceptor() {
-  return [this, &loop = loop_, job = job_, timeout = wait_timeout_, alive = alive_](
+  return [&loop = loop_, job = job_, timeout = wait_timeout_,
+          come = lifetime_.guard([this](const Incoming& incoming) { route(incoming); }),
+          go = lifetime_.guard([this](const LoopHandler* handler) { remove_waiting(handler); })](
              const IncomingLink& hello,
              std::shared_ptr<Link> link) -> Result<std::shared_ptr<LinkHandler>> {
     if (hello.job != job) return not_found("this worker serves job " + job + ", not " + hello.job);
     auto handler = std::make_shared<LoopHandler>(loop);
     Incoming incoming{hello, std::move(link), handler, Clock::now() + timeout};
-    loop.post([this, alive, incoming = std::move(incoming)] {
-      if (*alive) route(incoming);
-    });
-    return std::shared_ptr<LinkHandler>(std::make_shared<ClosingObserver>(loop, handler, [=, this] {
-      if (*alive) remove_waiting(handler.get());
-    }));
+    loop.post([come, incoming = std::move(incoming)] { come(incoming); });
+    return std::shared_ptr<LinkHandler>(
+        std::make_shared<ClosingObserver>(loop, handler, [=] { go(handler.get()); }));
   };
 }
 

@@ -64,7 +64,7 @@ class LinkRouter {
   FairQueue<Incoming> waiting_;              // By deadline.
   std::map<uint32_t, std::string> secrets_;  // Of the epochs that this worker has had.
   Loop::TimerId timer_ = 0;
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Loop thread only.
+  Lifetime lifetime_;
 };
 
 }  // namespace tutti
