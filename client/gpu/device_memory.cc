@@ -1,11 +1,12 @@
 #include "client/gpu/device_memory.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <thread>
 #include <utility>
+
+#include "daemon/base/program.h"
 
 namespace tutti::client {
 namespace {
@@ -15,11 +16,6 @@ constexpr Millis kFreedPause{1000};  // Between two looks for memory that was fr
 constexpr Millis kMemoryPause{1};    // Between two looks for memory that operations use.
 constexpr Millis kLongestPause{50};  // Between two looks for memory for staging, which take more.
 constexpr Millis kUnpinTime{200};    // How long leaving waits for the driver to unpin memory.
-
-std::string driver_library() {
-  const char* given = std::getenv("TUTTI_CUDA_DRIVER");
-  return given != nullptr ? given : cuda::kDriverLibrary;
-}
 
 }  // namespace
 
@@ -32,7 +28,7 @@ std::shared_ptr<DeviceMemory> DeviceMemory::attach(const std::shared_ptr<Connect
 
 DeviceMemory::DeviceMemory(Connection& connection)
     : connection_(connection),
-      watch_(driver_library()),
+      watch_(find_variable("TUTTI_CUDA_DRIVER").value_or(cuda::kDriverLibrary)),
       offers_(connection, watch_),
       words_(connection, watch_, offers_),
       tasks_("tutti-memory"),

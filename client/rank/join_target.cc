@@ -10,6 +10,7 @@
 #include "client/rank/launcher.h"
 #include "client/rank/log.h"
 #include "client/rank/options.h"
+#include "daemon/base/program.h"
 #include "daemon/base/token.h"
 
 namespace tutti::client {
@@ -18,13 +19,8 @@ namespace {
 constexpr const char* kDefaultSocket = "/run/tutti/tuttid.sock";
 constexpr double kTimeoutSecondsMax = 1e6;
 
-std::optional<std::string> environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
 std::string text_or(const char* given, const char* variable, const char* fallback) {
-  return given != nullptr ? given : environment(variable).value_or(fallback);
+  return given != nullptr ? given : find_variable(variable).value_or(fallback);
 }
 
 Status no_number(const char* what, const std::optional<Launch>& launch, const char* variable) {
@@ -82,7 +78,7 @@ std::string origin_of(const tutti_join_options& given, const Launch& launch) {
 Status read_timeout(int32_t given, uint32_t& timeout_ms) {
   if (given > 0) timeout_ms = static_cast<uint32_t>(given);
   if (given >= 0) return given > 0 ? Status{} : invalid_argument("a join's timeout must be > 0");
-  const std::optional<std::string> text = environment("TUTTI_TIMEOUT");
+  const std::optional<std::string> text = find_variable("TUTTI_TIMEOUT");
   if (!text) return {};
   char* end = nullptr;
   const double seconds = std::strtod(text->c_str(), &end);

@@ -1,19 +1,11 @@
 #include "client/rank/launcher.h"
 
 #include <array>
-#include <cstdlib>
 
 #include "daemon/base/program.h"
 
 namespace tutti::client {
 namespace {
-
-std::optional<std::string> find(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-}
-
-std::string variable(const char* name) { return find(name).value_or(""); }
 
 bool is_loopback(const std::string& address) {
   return address == "localhost" || address == "::1" || address.starts_with("127.");
@@ -55,7 +47,7 @@ std::string slurm_job() {
 std::string no_job() { return {}; }
 
 // RANK and WORLD_SIZE could be anybody's; torchrun, and what imitates it, also say where to meet.
-bool is_torchrun() { return find("TORCHELASTIC_RUN_ID") || find("MASTER_ADDR"); }
+bool is_torchrun() { return find_variable("TORCHELASTIC_RUN_ID") || find_variable("MASTER_ADDR"); }
 bool always() { return true; }
 
 struct Launcher {
@@ -84,8 +76,8 @@ constexpr std::array<Launcher, 5> kLaunchers = {{
 
 std::optional<Launch> find_launch() {
   for (const Launcher& one : kLaunchers) {
-    const std::optional<std::string> rank = find(one.rank);
-    const std::optional<std::string> world_size = find(one.world_size);
+    const std::optional<std::string> rank = find_variable(one.rank);
+    const std::optional<std::string> world_size = find_variable(one.world_size);
     const bool whole = rank && world_size && one.is_there();
     if (whole || (one.name == kOurs && (rank || world_size)))
       return Launch{one.name,   one.rank,  one.world_size, rank,
@@ -101,7 +93,7 @@ std::string describe_launchers() {
     all += (all.empty() ? "" : ", ") + std::string(one.rank) + " and " + one.world_size + one.also +
            " (" + one.name + ")";
     for (const char* name : {one.rank, one.world_size})
-      if (find(name)) set += (set.empty() ? "" : ", ") + std::string(name);
+      if (find_variable(name)) set += (set.empty() ? "" : ", ") + std::string(name);
   }
   return all + "; of these " + (set.empty() ? "none is set" : "only " + set + " is set");
 }

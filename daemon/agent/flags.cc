@@ -1,9 +1,9 @@
 #include "daemon/agent/flags.h"
 
 #include <cstdio>
-#include <cstdlib>
 
 #include "daemon/base/options.h"
+#include "daemon/base/program.h"
 #include "daemon/base/token.h"
 #include "proto/segment.h"
 
@@ -109,8 +109,7 @@ CommandLine read_command_line(int argc, char** argv) {
     result.exit_code = kUsageError;
   }
   if (result.exit_code) return result;
-  const char* token = std::getenv("TUTTI_TOKEN");
-  if (token != nullptr) result.flags.environment_token = token;
+  result.flags.environment_token = variable("TUTTI_TOKEN");
   Result<Configuration> configuration = read_configuration(result.flags);
   if (configuration.ok()) {
     result.configuration = *std::move(configuration);

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 
 #include "daemon/agent/agent.h"
 #include "daemon/agent/flags.h"
@@ -13,6 +12,7 @@
 #include "daemon/agent/notify.h"
 #include "daemon/agent/service.h"
 #include "daemon/base/log.h"
+#include "daemon/base/program.h"
 #include "daemon/base/signal_watch.h"
 
 namespace {
@@ -33,17 +33,12 @@ void raise_descriptor_limit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-std::string manager_socket() {
-  const char* path = std::getenv("NOTIFY_SOCKET");
-  return path == nullptr ? "" : path;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
   const tutti::CommandLine line = tutti::read_command_line(argc, argv);
   tutti::hide_token(argc, argv);
-  const std::string manager = manager_socket();
+  const std::string manager = tutti::variable("NOTIFY_SOCKET");
   if (!line.error.empty()) tutti::notify(manager, "STATUS=" + line.error);
   if (line.exit_code) return *line.exit_code;
   const tutti::Settings& settings = line.configuration.settings;

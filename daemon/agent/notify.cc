@@ -3,19 +3,17 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cstdlib>
-#include <string_view>
 
 #include "daemon/base/address.h"
 #include "daemon/base/fd.h"
+#include "daemon/base/program.h"
 
 namespace tutti {
 namespace {
 
 // 0: it is not set, or no number.
 int64_t number_of_environment(const char* name) {
-  const char* variable = std::getenv(name);
-  const std::string_view text = variable == nullptr ? "" : variable;
+  const std::string text = variable(name);
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() && value > 0 ? value : 0;

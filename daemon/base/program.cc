@@ -6,6 +6,9 @@
 #include <array>
 #include <bit>
 #include <climits>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
 
 namespace tutti {
 
@@ -21,6 +24,19 @@ std::string hostname() {
   std::array<char, HOST_NAME_MAX + 1> name{};
   gethostname(name.data(), name.size() - 1);
   return name.data();
+}
+
+std::optional<std::string> find_variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+std::string variable(const std::string& name) { return find_variable(name).value_or(""); }
+
+std::string text_of_file(const std::filesystem::path& file) {
+  std::ostringstream text;
+  text << std::ifstream(file).rdbuf();
+  return text.str();
 }
 
 }  // namespace tutti

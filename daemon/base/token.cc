@@ -6,23 +6,17 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <sstream>
-#include <string_view>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/program.h"
 
 namespace tutti {
 namespace {
 
 constexpr size_t kFileBytesMax = 64 << 10;
 constexpr mode_t kTooOpen = S_IWGRP | S_IRWXO;
-
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // For the open file, so that nobody exchanges it between the look and the read.
 Status check_file(int file, const std::string& path) {
@@ -75,11 +69,9 @@ Result<std::string> read_token_file(const std::string& path) {
 }
 
 Result<std::string> token_of_environment() {
-  if (const std::string_view token = variable("TUTTI_TOKEN"); !token.empty())
-    return std::string(token);
-  const std::string_view path = variable("TUTTI_TOKEN_FILE");
-  if (path.empty()) return std::string();
-  return read_token_file(std::string(path));
+  if (std::string token = variable("TUTTI_TOKEN"); !token.empty()) return token;
+  const std::string path = variable("TUTTI_TOKEN_FILE");
+  return path.empty() ? path : read_token_file(path);
 }
 
 std::string random_hex(size_t bytes) {

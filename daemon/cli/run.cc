@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 
+#include "daemon/base/program.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/text.h"
 #include "daemon/cli/cli.h"
@@ -49,10 +49,8 @@ Result<std::vector<std::string>> divide_gpus(const std::string& each, int ranks)
   if (!found.ok())
     return unavailable("there is no GPU for --gpus: " + found.status().message() +
                        "; leave out --gpus to run without");
-  const char* set = std::getenv("CUDA_VISIBLE_DEVICES");
   const Result<UsableGpus> usable =
-      usable_gpus(with_failures((*found)->gpus()),
-                  set == nullptr ? std::nullopt : std::optional<std::string>(set));
+      usable_gpus(with_failures((*found)->gpus()), find_variable("CUDA_VISIBLE_DEVICES"));
   return usable.ok() ? share_gpus(*usable, *wanted, ranks) : usable.status();
 }
 

@@ -4,12 +4,12 @@
 #include <grpcpp/grpcpp.h>
 
 #include <array>
-#include <cstdlib>
 #include <utility>
 
 #include "daemon/base/foreign_text.h"
 #include "daemon/base/job_check.h"
 #include "daemon/base/loop.h"
+#include "daemon/base/program.h"
 #include "daemon/base/settings.h"
 #include "daemon/base/token.h"
 #include "daemon/control/admin_socket.h"
@@ -21,11 +21,6 @@ namespace tutti {
 namespace {
 
 constexpr std::string_view kUnix = "unix:";
-
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 grpc::Status call_service(v1::Admin::Stub& stub, grpc::ClientContext& context,
                           const v1::AdminRequest& request, v1::AdminAnswer& answer) {
@@ -44,7 +39,7 @@ Result<Tls> tls_of_environment() {
   const std::array variables = {std::pair("tls", "TUTTI_TLS"),
                                 std::pair("tls_dir", "TUTTI_TLS_DIR")};
   for (const auto& [setting, name] : variables) {
-    const std::string_view value = variable(name);
+    const std::string value = variable(name);
     if (value.empty()) continue;
     if (Status set = set_setting(settings, setting, value); !set.ok()) return set;
   }
@@ -86,10 +81,9 @@ Status ask(const std::string& address, int timeout_ms, const v1::AdminRequest& r
 }  // namespace
 
 std::string default_address() {
-  if (const std::string_view address = variable("TUTTI_ADDRESS"); !address.empty())
-    return std::string(address);
-  const std::string_view socket = variable("TUTTI_SOCKET");
-  return std::string(kUnix) + (socket.empty() ? Settings().socket : std::string(socket));
+  if (std::string address = variable("TUTTI_ADDRESS"); !address.empty()) return address;
+  const std::string socket = variable("TUTTI_SOCKET");
+  return std::string(kUnix) + (socket.empty() ? Settings().socket : socket);
 }
 
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms) {

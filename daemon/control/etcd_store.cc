@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 #include <set>
-#include <sstream>
 
 #include "daemon/base/foreign_text.h"
+#include "daemon/base/program.h"
 #include "daemon/base/text.h"
 #include "daemon/base/token.h"
 #include "daemon/control/address.h"
@@ -37,10 +36,9 @@ struct Member {
 };
 
 Result<std::string> read_file(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  if (text.str().empty()) return failed_precondition("cannot read " + path + ", for etcd");
-  return text.str();
+  std::string text = text_of_file(path);
+  if (text.empty()) return failed_precondition("cannot read " + path + ", for etcd");
+  return text;
 }
 
 Result<std::shared_ptr<grpc::ChannelCredentials>> credentials_of(const std::string& tls_dir) {

@@ -9,18 +9,13 @@
 #include <sstream>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/program.h"
 #include "daemon/base/text.h"
 
 namespace tutti {
 namespace {
 
 constexpr uint64_t kNoLimit1 = uint64_t{1} << 60;  // cgroup v1 writes a huge number.
-
-std::string text_of(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 // 0: it cannot be read, or says "max".
 uint64_t number_in(const std::string& path) {
@@ -40,7 +35,7 @@ std::string group_of(const std::string& cgroups, const std::string& controllers)
 }
 
 void add_cgroup(const std::string& process, LimitsView& limits) {
-  const std::string cgroups = text_of(process + "/cgroup");
+  const std::string cgroups = text_of_file(process + "/cgroup");
   const std::string v1 = "/sys/fs/cgroup/memory" + group_of(cgroups, "memory");
   const std::string v2 = "/sys/fs/cgroup" + group_of(cgroups, "");
   limits.cgroup_bytes_max = number_in(v2 + "/memory.max");
@@ -86,7 +81,7 @@ uint64_t limit_in(const std::string& limits, const std::string& name) {
 LimitsView look_at_limits(uint32_t pid) {
   const std::string process = pid == 0 ? "/proc/self" : "/proc/" + std::to_string(pid);
   LimitsView limits{.pid = pid, .of_agent = pid != 0};
-  const std::string text = text_of(process + "/limits");
+  const std::string text = text_of_file(process + "/limits");
   limits.locked_bytes = limit_in(text, "Max locked memory");
   limits.descriptors = limit_in(text, "Max open files");
   add_cgroup(process, limits);

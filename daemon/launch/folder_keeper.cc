@@ -8,10 +8,10 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
+
+#include "daemon/base/program.h"
 
 namespace tutti {
 namespace {
@@ -22,17 +22,11 @@ constexpr int kRounds = 50;
 constexpr int kCleanRounds = 2;  // A process that starts has no environment for a moment.
 constexpr useconds_t kPauseUs = 100'000;
 
-std::string text_of(const fs::path& file) {
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
-}
-
 // A worker, or an agent, which may be about to start one.
 bool is_in(const fs::path& process, const fs::path& folder) {
   const std::string within = folder.string() + "/";
-  return text_of(process / "environ").find("TUTTI_RUN_DIR=" + within) != std::string::npos ||
-         text_of(process / "cmdline").find("--run-dir=" + within) != std::string::npos;
+  return text_of_file(process / "environ").find("TUTTI_RUN_DIR=" + within) != std::string::npos ||
+         text_of_file(process / "cmdline").find("--run-dir=" + within) != std::string::npos;
 }
 
 // Ranks end with the launcher; workers are made to outlive agents. Returns how many were there.

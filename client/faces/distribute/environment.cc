@@ -1,20 +1,16 @@
 #include "client/faces/distribute/environment.h"
 
 #include <charconv>
-#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
 #include <utility>
 
+#include "daemon/base/program.h"
+
 namespace tutti::distribute {
 
-Environment process_environment() {
-  return [](const std::string& name) -> std::optional<std::string> {
-    const char* value = std::getenv(name.c_str());
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  };
-}
+Environment process_environment() { return find_variable; }
 
 Environment environment_of(std::map<std::string, std::string> variables) {
   return [variables = std::move(variables)](const std::string& name) -> std::optional<std::string> {
