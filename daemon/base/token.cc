@@ -18,19 +18,6 @@ namespace {
 constexpr size_t kFileBytesMax = 64 << 10;
 constexpr mode_t kTooOpen = S_IWGRP | S_IRWXO;
 
-// For the open file, so that nobody exchanges it between the look and the read.
-Status check_file(int file, const std::string& path) {
-  struct stat info {};
-  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
-    return failed_precondition("the secret file " + path + " is no file");
-  if (info.st_uid != geteuid() && info.st_uid != 0)
-    return failed_precondition("the secret file " + path + " belongs to user " +
-                               std::to_string(info.st_uid) + "; give it to root or to this user");
-  if ((info.st_mode & kTooOpen) == 0) return {};
-  return failed_precondition("the secret file " + path +
-                             " is open to other users; run: chmod 600 " + path);
-}
-
 // For the first line that is not a comment.
 std::string first_word(const std::string& text) {
   std::istringstream lines(text);
@@ -43,11 +30,24 @@ std::string first_word(const std::string& text) {
 
 }  // namespace
 
+Status check_secret(int file, const std::string& what, const std::string& path) {
+  struct stat info {};
+  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
+    return failed_precondition(what + " " + path + " is no file");
+  if (info.st_uid != geteuid() && info.st_uid != 0)
+    return failed_precondition(what + " " + path + " belongs to user " +
+                               std::to_string(info.st_uid) + "; give it to root or to this user");
+  if ((info.st_mode & kTooOpen) == 0) return {};
+  return failed_precondition(what + " " + path + " is open to other users; run: chmod 640 " + path +
+                             " (Kubernetes: defaultMode: 0440)");
+}
+
 Result<std::string> read_secret_file(const std::string& path) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file.valid())
     return not_found("the secret file " + path + " cannot be read: " + std::strerror(errno));
-  if (Status checked = check_file(file.get(), path); !checked.ok()) return checked;
+  if (Status checked = check_secret(file.get(), "the secret file", path); !checked.ok())
+    return checked;
   std::string bytes(kFileBytesMax + 1, '\0');
   const ssize_t count = read(file.get(), bytes.data(), bytes.size());
   if (count < 0)

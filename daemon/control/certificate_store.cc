@@ -11,13 +11,13 @@
 #include <cstring>
 
 #include "daemon/base/fd.h"
+#include "daemon/base/token.h"
 #include "daemon/control/tls_files.h"
 
 namespace tutti {
 namespace {
 
 constexpr size_t kFileBytesMax = size_t{1} << 20;
-constexpr mode_t kTooOpen = S_IWGRP | S_IRWXO;
 constexpr mode_t kPublicMode = 0644;
 constexpr mode_t kPublicDirectoryMode = 0755;
 
@@ -37,7 +37,7 @@ class Snapshot {
   Result<std::string> read_secret(const char* name) const {
     const Fd file = open(name);
     if (!file.valid()) return unreadable(name);
-    const Status checked = check_secret(file.get(), name);
+    const Status checked = check_secret(file.get(), "the key", path_ + "/" + name);
     if (!checked.ok()) return checked;
     return read_all(file.get(), name);
   }
@@ -51,18 +51,6 @@ class Snapshot {
     return not_found(path_ + "/" + name + " cannot be read: " + std::strerror(errno) +
                      "; put tls.crt, tls.key and ca.crt there, choose another tls_dir, or set tls "
                      "= off");
-  }
-  // For the open file, so that nobody exchanges it between the look and the read.
-  Status check_secret(int file, const std::string& name) const {
-    struct stat info {};
-    if (fstat(file, &info) != 0) return errno_status("cannot look at " + path_ + "/" + name);
-    if (info.st_uid != geteuid() && info.st_uid != 0)
-      return failed_precondition("the key " + path_ + "/" + name + " belongs to user " +
-                                 std::to_string(info.st_uid) + "; give it to root or to this user");
-    if ((info.st_mode & kTooOpen) == 0) return {};
-    return failed_precondition("the key " + path_ + "/" + name +
-                               " is open to other users; run: chmod 640 " + path_ + "/" + name +
-                               " (Kubernetes: defaultMode: 0440)");
   }
   Result<std::string> read_all(int file, const char* name) const {
     std::string text;
