@@ -34,20 +34,20 @@ class CallCounts {
   // All ranks have called the operations below this number. A rank that left holds it back.
   uint64_t called_by_all() const {
     uint64_t least = std::numeric_limits<uint64_t>::max();
-    for (const int rank : group_.local_ranks()) least = std::min(least, next(rank));
-    return group_.local_ranks().empty() ? 0 : least;
+    for (const int rank : group_.ranks_here()) least = std::min(least, next(rank));
+    return group_.ranks_here().empty() ? 0 : least;
   }
   // All ranks that have not left have called the operations below this number.
   uint64_t called_by_present() const {
     uint64_t least = std::numeric_limits<uint64_t>::max();
-    for (const int rank : group_.local_ranks())
+    for (const int rank : group_.ranks_here())
       if (!left_[static_cast<size_t>(rank)]) least = std::min(least, next(rank));
     return least;
   }
   // The ranks that have not called the operation.
   std::vector<int> missing_ranks(uint64_t number) const {
     std::vector<int> ranks;
-    for (const int rank : group_.local_ranks())
+    for (const int rank : group_.ranks_here())
       if (next(rank) <= number) ranks.push_back(rank);
     return ranks;
   }

@@ -48,7 +48,7 @@ class Communicator {
   std::optional<int> rank_of(int job_rank) const;
   // The index, among the epoch's hosts, of the host of a rank of the group.
   int host_of(int rank) const { return host_of_[static_cast<size_t>(rank)]; }
-  const std::vector<int>& local_ranks() const { return local_; }  // Of the group, ascending.
+  const std::vector<int>& ranks_here() const { return local_; }  // Of the group, ascending.
   // The ranks of the group by host, for hosts that have any.
   const std::vector<std::vector<int>>& topology() const { return topology_; }
   // The indices of those hosts among the epoch's.

@@ -259,7 +259,7 @@ std::unique_ptr<Epoch> make_epoch(const EpochParts& parts, Roster roster, const 
 // ---- Operations ----
 
 void HostEpoch::perform(const Start& start) {
-  if (calls_.at(start.op).size() != follower_.find(start.op.group)->local_ranks().size())
+  if (calls_.at(start.op).size() != follower_.find(start.op.group)->ranks_here().size())
     return follower_.abort(
         internal_error("a rank's call of an operation is missing; the board of host " + name_ +
                        " was overwritten"));

@@ -67,7 +67,7 @@ FollowerGroup* Follower::group_of(uint32_t number, const Ranks& members) {
   made->tables[0].job = rules_.job;
   FollowerGroup& group = *(groups_[number] = std::move(made));
   for (size_t gone = 0; gone < gone_.size(); ++gone) cut_off(group, gone);
-  for (const int rank : group.who.local_ranks())
+  for (const int rank : group.who.ranks_here())
     if (is_gone(group.who.members()[static_cast<size_t>(rank)])) group.counts.leave(rank);
   return &group;
 }

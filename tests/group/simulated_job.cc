@@ -242,7 +242,7 @@ void Job::perform(int index, const Start& start) {
   say(index, "starts" + Describe::name(start.op) + " by " + to_string(start.strategies));
   Truth& truth = truths_[start.op];
   const Communicator& group = *here.follower->find(start.op.group);
-  const Called& mine = truth.calls.at(group.local_ranks().front());
+  const Called& mine = truth.calls.at(group.ranks_here().front());
   const bool all_agree = std::ranges::all_of(
       truth.calls, [&](const auto& other) { return other.second.signature == mine.signature; });
   if (truth.strategies && *truth.strategies != start.strategies && all_agree)
@@ -296,7 +296,7 @@ Engine::Hooks Job::hooks(int index) {
   hooks.contribution = [this, index](const EpochOp& op, int chunk, int slice) {
     const Communicator& group = *host(index).follower->find(op.group);
     uint64_t sum = 0;
-    for (const int rank : group.local_ranks()) sum += contribution(op, rank, chunk, slice);
+    for (const int rank : group.ranks_here()) sum += contribution(op, rank, chunk, slice);
     return sum;
   };
   hooks.done = [this, index](const EpochOp& op, const auto& values) {
