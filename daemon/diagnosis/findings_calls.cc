@@ -19,31 +19,31 @@ bool has_code(const v1::TracedOperation& operation, Code code) {
 
 // The last operation of a group that any rank has called; and who has, with what.
 struct Newest {
-  EpochOp name;
+  EpochOp op;
   CallsByRank calls;
   std::vector<uint32_t> missing;  // Members that have not called it.
 };
 
-CallsByRank calls_of(const JobView& view, const EpochOp& name) {
+CallsByRank calls_of(const JobView& view, const EpochOp& op) {
   CallsByRank calls;
   for (const auto& [number, rank] : view.ranks)
-    if (const auto call = rank.calls.find(name); call != rank.calls.end())
+    if (const auto call = rank.calls.find(op); call != rank.calls.end())
       calls[number] = call->second;
   return calls;
 }
 
 // Members that are known not to have called it.
-std::vector<uint32_t> members_before(const JobView& view, const EpochOp& name) {
+std::vector<uint32_t> members_before(const JobView& view, const EpochOp& op) {
   std::vector<uint32_t> missing;
-  const auto members = view.groups.find(name.group);
+  const auto members = view.groups.find(op.group);
   if (members == view.groups.end()) return missing;
   for (const uint32_t member : members->second) {
     const auto rank = view.ranks.find(member);
     if (rank == view.ranks.end() || !rank->second.is_traced) continue;  // Not known.
-    const auto next = rank->second.next.find(name.group);
+    const auto next = rank->second.next.find(op.group);
     const bool has_called = next != rank->second.next.end();
     const bool is_unknown = !has_called && rank->second.is_cut;
-    if (!is_unknown && (!has_called || next->second <= name.number)) missing.push_back(member);
+    if (!is_unknown && (!has_called || next->second <= op.number)) missing.push_back(member);
   }
   return missing;
 }
@@ -53,10 +53,10 @@ std::optional<Newest> first_awaited(const JobView& view, uint32_t group,
                                     const std::function<bool(const EpochOp&)>& counts) {
   std::set<EpochOp> awaited;
   for (const auto& [number, rank] : view.ranks)
-    for (const auto& [name, call] : rank.calls) {
+    for (const auto& [op, call] : rank.calls) {
       const bool lives = rank.pid != 0 || !view.has_worker;  // Or did, in a job that is over.
       const bool waits = lives && (!call->ended() || has_code(*call, Code::deadline_exceeded));
-      if (name.group == group && waits) awaited.insert(name);
+      if (op.group == group && waits) awaited.insert(op);
     }
   const auto first = std::ranges::find_if(awaited, counts);
   if (first == awaited.end()) return std::nullopt;
@@ -73,12 +73,12 @@ bool has_untold_members(const JobView& view, uint32_t group) {
 }
 
 // Else it is done, though a rank may not have asked, or it timed out.
-bool is_open(const JobView& view, const EpochOp& name) {
+bool is_open(const JobView& view, const EpochOp& op) {
   const bool done = std::ranges::any_of(view.hosts, [&](const auto& host) {
-    const auto call = host.second.among_hosts.find(name);
+    const auto call = host.second.among_hosts.find(op);
     return call != host.second.among_hosts.end() && call->second->ended();
   });
-  const auto calls = calls_of(view, name);
+  const auto calls = calls_of(view, op);
   return !done &&
          std::ranges::any_of(calls, [](const auto& call) { return !call.second->ended(); });
 }
@@ -100,8 +100,8 @@ bool is_channel(const JobView& view, uint32_t group) {
       (size == view.group_sizes.end() ? view.groups.at(group).size() : size->second) != 2)
     return false;
   for (const auto& [number, rank] : view.ranks)
-    for (const auto& [name, call] : rank.calls)
-      if (name.group == group &&
+    for (const auto& [op, call] : rank.calls)
+      if (op.group == group &&
           (call->collective() != static_cast<uint32_t>(Collective::broadcast) || call->root() != 0))
         return false;
   return true;
@@ -110,7 +110,7 @@ bool is_channel(const JobView& view, uint32_t group) {
 // Seconds between two calls of this rank, as a rule.
 double usual_pause(const RankView& rank) {
   std::vector<uint64_t> begun;
-  for (const auto& [name, call] : rank.calls) begun.push_back(call->begun_ns());
+  for (const auto& [op, call] : rank.calls) begun.push_back(call->begun_ns());
   std::ranges::sort(begun);
   std::vector<double> pauses;
   for (size_t i = 1; i < begun.size(); ++i)
@@ -177,7 +177,7 @@ struct HoldUp {
 Diagnosis describe_behind(const JobView& view, const HoldUp& hold_up) {
   const auto& [operation, slowest] = hold_up;
   Diagnosis found{.verdict = Verdict::behind,
-                  .sentence = behind_line(view, operation.name.group, slowest.front())};
+                  .sentence = behind_line(view, operation.op.group, slowest.front())};
   std::vector<uint32_t> waiting;
   for (const auto& [rank, call] : operation.calls) waiting.push_back(rank);
   const v1::TracedOperation& call = *operation.calls.begin()->second;
@@ -188,7 +188,7 @@ Diagnosis describe_behind(const JobView& view, const HoldUp& hold_up) {
       signature_text(call) + ")" + (over ? ", which timed out " : " for ") +
       describe_seconds(longest_wait(view, operation)) + (over ? " after the call" : ""));
   for (size_t i = 1; i < std::min(slowest.size(), kEvidenceMax); ++i)
-    found.evidence.push_back(behind_line(view, operation.name.group, slowest[i]));
+    found.evidence.push_back(behind_line(view, operation.op.group, slowest[i]));
   return found;
 }
 
@@ -240,7 +240,7 @@ std::vector<HoldUp> hold_ups_by(const JobView& view, bool also_elsewhere) {
     const auto group = entry.first;
     if (is_channel(view, group)) continue;
     const std::optional<Newest> awaited = first_awaited(
-        view, group, [&](const EpochOp& name) { return !members_before(view, name).empty(); });
+        view, group, [&](const EpochOp& op) { return !members_before(view, op).empty(); });
     if (!awaited) continue;
     std::vector<uint32_t> slowest = awaited->missing;
     if (!also_elsewhere)
@@ -260,10 +260,10 @@ std::vector<HoldUp> hold_ups(const JobView& view) {
 }
 
 // Who did not take part in an operation that failed elsewhere: has not called it, or never ended.
-std::vector<uint32_t> absent_from(const JobView& view, const EpochOp& name) {
-  std::vector<uint32_t> absent = members_before(view, name);
+std::vector<uint32_t> absent_from(const JobView& view, const EpochOp& op) {
+  std::vector<uint32_t> absent = members_before(view, op);
   if (!absent.empty()) return absent;
-  for (const auto& [rank, call] : calls_of(view, name))
+  for (const auto& [rank, call] : calls_of(view, op))
     if (!call->ended()) absent.push_back(rank);
   return absent;
 }
@@ -274,12 +274,12 @@ std::vector<uint32_t> absent_from(const JobView& view, const EpochOp& name) {
 Waits waits_of(const JobView& view) {
   Waits waits;
   for (const auto& [number, rank] : view.ranks)
-    for (const auto& [name, call] : rank.calls) {
+    for (const auto& [op, call] : rank.calls) {
       if (call->ended() || rank.pid == 0) continue;
-      const auto [missing, is_new] = waits.missing.try_emplace(name);
-      if (is_new) missing->second = members_before(view, name);
+      const auto [missing, is_new] = waits.missing.try_emplace(op);
+      if (is_new) missing->second = members_before(view, op);
       const v1::TracedOperation*& shown = waits.calls[number];
-      if (shown == nullptr || waits.missing.at(name_of(*shown)).empty()) shown = call;
+      if (shown == nullptr || waits.missing.at(op_of(*shown)).empty()) shown = call;
     }
   return waits;
 }
@@ -287,7 +287,7 @@ Waits waits_of(const JobView& view) {
 std::map<uint32_t, uint64_t> ranks_behind(const JobView& view) {
   std::map<uint32_t, uint64_t> behind;
   for (const HoldUp& hold_up : hold_ups(view)) {
-    const uint32_t group = hold_up.operation.name.group;
+    const uint32_t group = hold_up.operation.op.group;
     const uint64_t furthest = furthest_call(view, group);
     for (const uint32_t rank : hold_up.ranks)
       behind[rank] = std::max(behind[rank], furthest - next_call(view, group, rank));
@@ -304,7 +304,7 @@ Finding find_unanswered(const JobView& view) {
   for (const auto& [group, members] : view.groups) {
     if (is_channel(view, group) || !has_untold_members(view, group)) continue;
     const std::optional<Newest> awaited =
-        first_awaited(view, group, [&](const EpochOp& name) { return is_open(view, name); });
+        first_awaited(view, group, [&](const EpochOp& op) { return is_open(view, op); });
     if (!awaited || !is_patience_over(view, *awaited, awaited->calls.begin()->first)) continue;
     std::vector<uint32_t> waiting;
     for (const auto& [rank, call] : awaited->calls) waiting.push_back(rank);
@@ -320,7 +320,7 @@ Finding find_unanswered(const JobView& view) {
 namespace {
 
 Diagnosis describe_failure(const JobView& view, uint32_t rank, const v1::TracedOperation& last) {
-  const EpochOp op = {last.group(), last.number()};
+  const EpochOp op = op_of(last);
   const std::string code(name_of(code_of(static_cast<int>(last.code()))));
   Diagnosis found{.verdict = Verdict::operation_failed};
   const CallsByRank calls = calls_of(view, op);

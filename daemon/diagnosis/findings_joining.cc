@@ -58,22 +58,22 @@ Finding find_departed(const JobView& view) {
 std::map<EpochOp, std::vector<uint32_t>> open_operations(const JobView& view) {
   std::map<EpochOp, std::vector<uint32_t>> open;
   for (const auto& [number, rank] : view.ranks)
-    for (const auto& [name, call] : rank.calls) {
-      const auto moves = [&, &operation = name](const auto& host) {
+    for (const auto& [op, call] : rank.calls) {
+      const auto moves = [&, &operation = op](const auto& host) {
         const auto moved = host.second.among_hosts.find(operation);
         return moved != host.second.among_hosts.end() && !moved->second->ended();
       };
       const bool waits = (call->flags() & kRequestBlocking) != 0;
       if (!call->ended() && (waits || std::ranges::any_of(view.hosts, moves)))
-        open[name].push_back(number);
+        open[op].push_back(number);
     }
   return open;
 }
 
-Diagnosis describe_cut_short(const JobView& view, const EpochOp& name,
+Diagnosis describe_cut_short(const JobView& view, const EpochOp& op,
                              const std::vector<uint32_t>& ranks) {
   const RankView& first = view.ranks.at(ranks.front());
-  const v1::TracedOperation& call = *first.calls.at(name);
+  const v1::TracedOperation& call = *first.calls.at(op);
   return {.verdict = Verdict::failed,
           .sentence = "the job has ended in the midst of " + describe(call) + ", which began " +
                       describe_seconds(view.seconds_since(first.host, call.begun_ns())) + " ago",

@@ -57,8 +57,8 @@ std::string rate_text(double bytes_a_second) {
 std::map<EpochOp, CallsByRank> common_calls(const JobView& view) {
   std::map<EpochOp, CallsByRank> common;
   for (const auto& [number, rank] : view.ranks)
-    for (const auto& [name, call] : rank.calls)
-      if (name.group == 0) common[name][number] = call;
+    for (const auto& [op, call] : rank.calls)
+      if (op.group == 0) common[op][number] = call;
   std::erase_if(common, [&](const auto& entry) { return entry.second.size() < view.world_size; });
   return common;
 }
@@ -102,7 +102,7 @@ std::map<uint32_t, double> delays_of(const JobView& view, const CallsByRank& cal
 double usual_interval(const std::map<EpochOp, CallsByRank>& common) {
   std::vector<double> intervals;
   uint64_t before = 0;
-  for (const auto& [name, calls] : common) {
+  for (const auto& [op, calls] : common) {
     const uint64_t begun = calls.begin()->second->begun_ns();
     if (before != 0 && begun > before)
       intervals.push_back(static_cast<double>(begun - before) / 1e9);
@@ -163,7 +163,7 @@ Lateness lateness_of(const JobView& view) {
   if (view.world_size < 2) return lateness;
   std::map<std::string, double> offsets = clock_offsets(view);
   std::map<uint32_t, std::vector<double>> delays;
-  for (const auto& [name, calls] : common)
+  for (const auto& [op, calls] : common)
     for (const auto& [rank, delay] : delays_of(view, calls, offsets)) delays[rank].push_back(delay);
   for (auto& [rank, list] : delays) lateness.seconds[rank] = median(std::move(list));
   return lateness;
@@ -190,21 +190,21 @@ Finding find_late_rank(const JobView& view) {
           "operations come every " + describe_seconds(lateness.interval) + " in the median"}};
 }
 
-bool all_have_called(const JobView& view, const EpochOp& name) {
-  const auto members = view.groups.find(name.group);
-  const auto size = view.group_sizes.find(name.group);
+bool all_have_called(const JobView& view, const EpochOp& op) {
+  const auto members = view.groups.find(op.group);
+  const auto size = view.group_sizes.find(op.group);
   return members != view.groups.end() && size != view.group_sizes.end() &&
          members->second.size() == size->second &&
          std::ranges::all_of(members->second, [&](uint32_t member) {
            const auto rank = view.ranks.find(member);
-           return rank != view.ranks.end() && rank->second.calls.contains(name);
+           return rank != view.ranks.end() && rank->second.calls.contains(op);
          });
 }
 
 // ", and none waits", or who does.
 std::string who_waits(const JobView& view) {
   for (const auto& [number, rank] : view.ranks)
-    for (const auto& [name, call] : rank.calls)
+    for (const auto& [op, call] : rank.calls)
       if (!call->ended() && rank.pid != 0)
         return "; " + view.name_of(number) + " is in " + describe(*call) + " for " +
                describe_seconds(view.seconds_since(rank.host, call->begun_ns()));
@@ -247,7 +247,7 @@ Diagnosis running(const JobView& view) {
   for (const auto& [number, rank] : view.ranks) {
     if (rank.calls.empty()) continue;
     uint64_t first = UINT64_MAX;
-    for (const auto& [name, call] : rank.calls) first = std::min(first, call->begun_ns());
+    for (const auto& [op, call] : rank.calls) first = std::min(first, call->begun_ns());
     const double span = view.seconds_since(rank.host, first);
     if (span <= seconds) continue;
     seconds = span;

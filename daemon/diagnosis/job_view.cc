@@ -137,7 +137,7 @@ uint64_t end_of(const v1::TracedOperation& operation) {
   return operation.begun_ns() + operation.duration_ns();
 }
 
-EpochOp name_of(const v1::TracedOperation& operation) {
+EpochOp op_of(const v1::TracedOperation& operation) {
   return {operation.group(), operation.number()};
 }
 

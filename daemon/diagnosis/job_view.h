@@ -61,7 +61,7 @@ JobView view_job(const std::string& job, const JobOwner& owner, const v1::Status
                  const v1::TraceReply& trace);
 
 uint64_t end_of(const v1::TracedOperation& operation);  // In ns, where it has ended.
-EpochOp name_of(const v1::TracedOperation& operation);
+EpochOp op_of(const v1::TracedOperation& operation);
 // "all_reduce #17", "all_reduce #17 of group 3".
 std::string describe(const v1::TracedOperation& operation);
 // "all_reduce f32[1000] sum": all that the ranks must agree on.

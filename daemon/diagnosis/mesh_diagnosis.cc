@@ -26,7 +26,7 @@ std::vector<RankDiagnosis> diagnose_ranks(const JobView& view) {
     if (rank.pid == 0) continue;
     RankDiagnosis& found = ranks.emplace_back(RankDiagnosis{.rank = number});
     if (const auto call = waits.calls.find(number); call != waits.calls.end()) {
-      const std::vector<uint32_t>& missing = waits.missing.at(name_of(*call->second));
+      const std::vector<uint32_t>& missing = waits.missing.at(op_of(*call->second));
       found.waits = !missing.empty();
       found.doing = found.waits ? describe_wait(missing) : "in " + describe(*call->second);
     }
