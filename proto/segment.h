@@ -17,9 +17,9 @@
 namespace tutti {
 
 inline constexpr uint32_t kSegmentMagic = 0x49545554;  // "TUTI"
-// Raised with any change to this file, to board.h, to recorder.h or to session.proto. Client and
-// worker refuse any other version.
-inline constexpr uint32_t kProtocolVersion = 9;
+// Raised with any change to this file, to board.h, to recorder.h or to session.proto, and with one
+// to mesh.proto that others would misread. Client, worker and coordinator refuse any other version.
+inline constexpr uint32_t kProtocolVersion = 10;
 inline constexpr uint64_t kArenaOffset = 4096;
 
 struct SegmentHeader {

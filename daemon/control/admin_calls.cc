@@ -28,40 +28,6 @@ v1::AgentReport unreachable(const std::string& host, const std::string& address,
   return report;
 }
 
-// A call to one agent, in progress.
-template <class Reply>
-struct Query {
-  Query(v1::AgentMessage asked, const Tls& tls)
-      : agent(std::move(asked)),
-        stub(v1::Admin::NewStub(make_channel(agent.address(), tls, agent.host()))) {}
-
-  v1::AgentMessage agent;
-  std::unique_ptr<v1::Admin::Stub> stub;
-  grpc::ClientContext context;
-  Reply reply;
-  grpc::Status status;
-};
-template <class Reply>
-v1::AgentReport unreachable(const Query<Reply>& query) {
-  return unreachable(query.agent.host(), query.agent.address(), query.status);
-}
-template <class Reply>
-using Queries = std::vector<std::unique_ptr<Query<Reply>>>;
-
-// Calls `start` for each query, then `meanwhile`, and waits for the answers.
-template <class Reply, class Start, class Meanwhile>
-void ask_each(const Queries<Reply>& queries, const Start& start, const Meanwhile& meanwhile) {
-  std::latch open(static_cast<ptrdiff_t>(queries.size()));
-  for (const auto& query : queries)
-    start(*query, [&open, sent = query.get()](const grpc::Status& status) {
-      sent->status = status;
-      clean_texts(sent->reply);
-      open.count_down();
-    });
-  meanwhile();
-  open.wait();
-}
-
 bool is_of(const Caller& caller, const v1::HostTrace& trace) {
   return trace.owner().uid() == caller.uid && trace.owner().subject() == caller.subject;
 }
@@ -122,7 +88,28 @@ void audit(const v1::AdminRequest& request, const Caller& caller, const Status& 
   syslog(LOG_AUTHPRIV | LOG_INFO, "tuttid: audit: %s", line.c_str());
 }
 
+// Narrows what is shown or changed to what is the user's own.
+template <class Request>
+void set_owner(const Caller& caller, Request& request) {
+  if (caller.kind != Caller::Kind::user) return;
+  request.mutable_owner()->set_uid(caller.uid);
+  request.mutable_owner()->set_subject(caller.subject);
+}
+
 }  // namespace
+
+// A call to one agent, in progress.
+struct AdminCalls::Query {
+  v1::AgentMessage agent;
+  std::unique_ptr<v1::Admin::Stub> stub;
+  grpc::ClientContext context;
+  v1::AdminAnswer answer;
+  grpc::Status status;
+
+  v1::AgentReport unreachable() const {
+    return tutti::unreachable(agent.host(), agent.address(), status);
+  }
+};
 
 void AdminCalls::set_address(std::string address) {
   address_ = std::move(address);
@@ -137,9 +124,9 @@ const std::string& AdminCalls::address() const {
 v1::AdminAnswer AdminCalls::call(v1::AdminRequest request, const Caller& caller, bool forwarded) {
   clean_texts(request);
   v1::AdminAnswer answer;
-  Status status = request.kind_case() == v1::AdminRequest::KIND_NOT_SET
-                      ? invalid_argument("the request asks for nothing that this release knows")
-                      : permit(rpc_of(request), caller, address());
+  Status status = permit(rpc_of(request), caller, address());
+  if (status.ok() && request.kind_case() == v1::AdminRequest::KIND_NOT_SET)
+    status = invalid_argument("the request asks for nothing that this release knows");
   if (status.ok()) status = act(request, caller, forwarded, answer);
   if (status.ok() || may_log_refusal()) audit(request, caller, status);
   answer.set_code(static_cast<int32_t>(status.code()));
@@ -163,42 +150,39 @@ Status AdminCalls::act(const v1::AdminRequest& request, const Caller& caller, bo
                        v1::AdminAnswer& answer) {
   switch (rpc_of(request)) {
     case Rpc::set_strategy:
-      return set_strategy(request.set_strategy(), caller, forwarded);
+      return set_strategy(request, caller, forwarded);
     case Rpc::drain:
       return agent_.drain(request.drain().undo());
     case Rpc::stop:
       return agent_.stop(request.stop().jobs());
     case Rpc::trace:
-      return trace(request.trace(), caller, forwarded, *answer.mutable_trace());
+      return trace(request, caller, forwarded, *answer.mutable_trace());
     default:
-      return status(request.status(), caller, forwarded, *answer.mutable_status());
+      return status(request, caller, forwarded, *answer.mutable_status());
   }
 }
 
-Status AdminCalls::status(const v1::StatusRequest& request, const Caller& caller, bool forwarded,
+Status AdminCalls::status(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
                           v1::StatusReply& reply) {
-  if (request.local_only())
+  if (request.status().local_only())
     *reply.add_agents() = own_report();
   else if (coordinator_.leads())
-    ask_all_agents(reply);
+    ask_all_agents(request, reply);
   else if (forwarded)
     return not_the_coordinator();
   else
-    forward_to_coordinator(reply);
+    forward_to_coordinator(request, reply);
   if (caller.kind == Caller::Kind::user) keep_own_of(caller, reply);
   return {};
 }
 
 // As of the strategy: an owner only narrows what is shown. What comes back is looked at once more,
 // because another agent may be of an older release.
-Status AdminCalls::trace(v1::TraceRequest request, const Caller& caller, bool forwarded,
+Status AdminCalls::trace(v1::AdminRequest request, const Caller& caller, bool forwarded,
                          v1::TraceReply& reply) {
-  if (caller.kind == Caller::Kind::user) {
-    request.mutable_owner()->set_uid(caller.uid);
-    request.mutable_owner()->set_subject(caller.subject);
-  }
-  if (request.local_only()) {
-    reply = agent_.trace(request);
+  set_owner(caller, *request.mutable_trace());
+  if (request.trace().local_only()) {
+    reply = agent_.trace(request.trace());
   } else if (coordinator_.leads()) {
     trace_all_agents(request, reply);
   } else if (forwarded) {
@@ -214,25 +198,50 @@ Status AdminCalls::trace(v1::TraceRequest request, const Caller& caller, bool fo
   return {};
 }
 
-void AdminCalls::trace_all_agents(v1::TraceRequest request, v1::TraceReply& reply) {
-  Queries<v1::TraceReply> queries;
-  for (const v1::AgentMessage& agent : coordinator_.agents())
-    prepare_forward(
-        queries.emplace_back(std::make_unique<Query<v1::TraceReply>>(agent, tls_))->context,
-        kAgentMs);
-  request.set_local_only(true);
-  request.set_bytes_max(kTraceBytesMax / (queries.size() + 1));
-  ask_each(
-      queries,
-      [&](auto& query, auto done) {
-        query.stub->async()->Trace(&query.context, &request, &query.reply, std::move(done));
-      },
-      [&] { reply = agent_.trace(request); });
+void AdminCalls::trace_all_agents(v1::AdminRequest request, v1::TraceReply& reply) {
+  const std::vector<v1::AgentMessage> agents = coordinator_.agents();
+  request.mutable_trace()->set_local_only(true);
+  request.mutable_trace()->set_bytes_max(kTraceBytesMax / (agents.size() + 1));
+  const Queries queries = ask_each(agents, request, [&] { reply = agent_.trace(request.trace()); });
   for (const auto& query : queries) {
-    if (!query->status.ok()) *reply.add_missing() = unreachable(*query);
-    for (v1::HostTrace& trace : *query->reply.mutable_hosts())
+    if (!query->status.ok()) *reply.add_missing() = query->unreachable();
+    for (v1::HostTrace& trace : *query->answer.mutable_trace()->mutable_hosts())
       *reply.add_hosts() = std::move(trace);
   }
+}
+
+// The answers come in the order of the agents. Calls `meanwhile` before it waits for them.
+AdminCalls::Queries AdminCalls::ask_each(const std::vector<v1::AgentMessage>& agents,
+                                         const v1::AdminRequest& request,
+                                         const std::function<void()>& meanwhile) const {
+  Queries queries;
+  for (const v1::AgentMessage& agent : agents) {
+    Query& query = *queries.emplace_back(std::make_unique<Query>());
+    query.agent = agent;
+    query.stub = v1::Admin::NewStub(make_channel(agent.address(), tls_, agent.host()));
+    prepare_forward(query.context, kAgentMs);
+  }
+  std::latch open(static_cast<ptrdiff_t>(queries.size()));
+  for (const std::unique_ptr<Query>& query : queries)
+    query->stub->async()->Call(&query->context, &request, &query->answer,
+                               [&open, sent = query.get()](const grpc::Status& status) {
+                                 sent->status = status;
+                                 clean_texts(sent->answer);
+                                 open.count_down();
+                               });
+  meanwhile();
+  open.wait();
+  return queries;
+}
+
+grpc::Status AdminCalls::ask_leader(const std::string& leader, const v1::AdminRequest& request,
+                                    v1::AdminAnswer& answer) const {
+  grpc::ClientContext context;
+  prepare_forward(context, kForwardMs);
+  const auto stub = v1::Admin::NewStub(make_channel(leader, tls_));
+  const grpc::Status status = stub->Call(&context, request, &answer);
+  clean_texts(answer);
+  return status;
 }
 
 void AdminCalls::prepare_forward(grpc::ClientContext& context, Millis timeout) const {
@@ -258,81 +267,56 @@ v1::AgentReport AdminCalls::own_report() {
   return report;
 }
 
-void AdminCalls::ask_all_agents(v1::StatusReply& reply) {
-  Queries<v1::StatusReply> queries;
-  for (const v1::AgentMessage& agent : coordinator_.agents())
-    prepare_forward(
-        queries.emplace_back(std::make_unique<Query<v1::StatusReply>>(agent, tls_))->context,
-        kAgentMs);
-  v1::StatusRequest request;
-  request.set_local_only(true);
-  ask_each(
-      queries,
-      [&](auto& query, auto done) {
-        query.stub->async()->Status(&query.context, &request, &query.reply, std::move(done));
-      },
-      [&] { *reply.add_agents() = own_report(); });
+void AdminCalls::ask_all_agents(v1::AdminRequest request, v1::StatusReply& reply) {
+  request.mutable_status()->set_local_only(true);
+  const Queries queries =
+      ask_each(coordinator_.agents(), request, [&] { *reply.add_agents() = own_report(); });
   for (const auto& query : queries)
-    *reply.add_agents() = query->status.ok() && query->reply.agents_size() == 1
-                              ? query->reply.agents(0)
-                              : unreachable(*query);
+    *reply.add_agents() = query->status.ok() && query->answer.status().agents_size() == 1
+                              ? query->answer.status().agents(0)
+                              : query->unreachable();
 }
 
-void AdminCalls::forward_to_coordinator(v1::StatusReply& reply) {
+void AdminCalls::forward_to_coordinator(const v1::AdminRequest& request, v1::StatusReply& reply) {
   const std::string leader = coordinator_.leader();
-  if (leader.empty()) {
-    *reply.add_agents() = own_report();
-    return;
+  if (!leader.empty()) {
+    v1::AdminAnswer answer;
+    const grpc::Status status = ask_leader(leader, request, answer);
+    if (status.ok()) return reply.Swap(answer.mutable_status());
+    v1::AgentReport& coordinator = *reply.add_agents();
+    coordinator = unreachable("", leader, status);
+    coordinator.set_coordinator(true);
   }
-  grpc::ClientContext context;
-  prepare_forward(context, kForwardMs);
-  const grpc::Status status =
-      v1::Admin::NewStub(make_channel(leader, tls_))->Status(&context, {}, &reply);
-  clean_texts(reply);
-  if (status.ok()) return;
-  reply.Clear();
-  v1::AgentReport coordinator = unreachable("", leader, status);
-  coordinator.set_coordinator(true);
-  *reply.add_agents() = coordinator;
   *reply.add_agents() = own_report();
 }
 
-void AdminCalls::forward_to_coordinator(const v1::TraceRequest& request, v1::TraceReply& reply) {
+void AdminCalls::forward_to_coordinator(const v1::AdminRequest& request, v1::TraceReply& reply) {
   const std::string leader = coordinator_.leader();
   if (leader.empty()) {
-    reply = agent_.trace(request);
+    reply = agent_.trace(request.trace());
     reply.add_missing()->set_state(nobody_coordinates().message());
     return;
   }
-  grpc::ClientContext context;
-  prepare_forward(context, kForwardMs);
-  const grpc::Status status =
-      v1::Admin::NewStub(make_channel(leader, tls_))->Trace(&context, request, &reply);
-  clean_texts(reply);
-  if (status.ok()) return;
-  reply = agent_.trace(request);
+  v1::AdminAnswer answer;
+  const grpc::Status status = ask_leader(leader, request, answer);
+  if (status.ok()) return reply.Swap(answer.mutable_trace());
+  reply = agent_.trace(request.trace());
   *reply.add_missing() = unreachable("", leader, status);
 }
 
 // The coordinator knows whose a job is; an agent says for which of its users it asks. An owner in a
 // request only narrows what it may change, so it counts from any sender.
-Status AdminCalls::set_strategy(v1::SetStrategyRequest request, const Caller& caller,
-                                bool forwarded) {
-  if (caller.kind == Caller::Kind::user) {
-    request.mutable_owner()->set_uid(caller.uid);
-    request.mutable_owner()->set_subject(caller.subject);
-  }
+Status AdminCalls::set_strategy(v1::AdminRequest request, const Caller& caller, bool forwarded) {
+  v1::SetStrategyRequest& asked = *request.mutable_set_strategy();
+  set_owner(caller, asked);
   if (coordinator_.leads())
-    return coordinator_.set_strategy(request.job(), request.strategy(),
-                                     request.has_owner() ? &request.owner() : nullptr);
+    return coordinator_.set_strategy(asked.job(), asked.strategy(),
+                                     asked.has_owner() ? &asked.owner() : nullptr);
   if (forwarded) return not_the_coordinator();
   const std::string leader = coordinator_.leader();
   if (leader.empty()) return nobody_coordinates();
-  grpc::ClientContext forward;
-  prepare_forward(forward, kForwardMs);
-  v1::AdminReply reply;
-  const auto stub = v1::Admin::NewStub(make_channel(leader, tls_));
-  return from_grpc(stub->SetStrategy(&forward, request, &reply), leader, tls_);
+  v1::AdminAnswer answer;
+  return from_grpc(ask_leader(leader, request, answer), leader, tls_);
 }
 
 }  // namespace tutti

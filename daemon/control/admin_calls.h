@@ -5,8 +5,10 @@
 
 #include <functional>
 #include <latch>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "daemon/control/control.h"
 #include "daemon/control/coordinator.h"
@@ -16,7 +18,8 @@
 
 namespace grpc {
 class ClientContext;
-}
+class Status;
+}  // namespace grpc
 
 namespace tutti {
 
@@ -39,24 +42,31 @@ class AdminCalls {
   v1::AdminAnswer call(v1::AdminRequest request, const Caller& caller, bool forwarded);
 
  private:
+  struct Query;
+  using Queries = std::vector<std::unique_ptr<Query>>;
+
   Status act(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
              v1::AdminAnswer& answer);
-  Status status(const v1::StatusRequest& request, const Caller& caller, bool forwarded,
+  Status status(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
                 v1::StatusReply& reply);
-  Status trace(v1::TraceRequest request, const Caller& caller, bool forwarded,
+  Status trace(v1::AdminRequest request, const Caller& caller, bool forwarded,
                v1::TraceReply& reply);
-  Status set_strategy(v1::SetStrategyRequest request, const Caller& caller, bool forwarded);
+  Status set_strategy(v1::AdminRequest request, const Caller& caller, bool forwarded);
+  Queries ask_each(const std::vector<v1::AgentMessage>& agents, const v1::AdminRequest& request,
+                   const std::function<void()>& meanwhile) const;
+  grpc::Status ask_leader(const std::string& leader, const v1::AdminRequest& request,
+                          v1::AdminAnswer& answer) const;
   void prepare_forward(grpc::ClientContext& context, Millis timeout) const;
   Status not_the_coordinator() const;
   Status nobody_coordinates() const;
   v1::AgentReport own_report();
-  void ask_all_agents(v1::StatusReply& reply);
-  void trace_all_agents(v1::TraceRequest request, v1::TraceReply& reply);
+  void ask_all_agents(v1::AdminRequest request, v1::StatusReply& reply);
+  void trace_all_agents(v1::AdminRequest request, v1::TraceReply& reply);
   // Replies with the coordinator's answer, or with this agent's own report and the error; where
   // nobody coordinates, with the report alone, in which the state of etcd says why.
-  void forward_to_coordinator(v1::StatusReply& reply);
+  void forward_to_coordinator(const v1::AdminRequest& request, v1::StatusReply& reply);
   // Replies with the coordinator's answer, or with this agent's own traces and the error.
-  void forward_to_coordinator(const v1::TraceRequest& request, v1::TraceReply& reply);
+  void forward_to_coordinator(const v1::AdminRequest& request, v1::TraceReply& reply);
 
   bool may_log_refusal();
 

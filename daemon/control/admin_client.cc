@@ -22,17 +22,6 @@ namespace {
 
 constexpr std::string_view kUnix = "unix:";
 
-grpc::Status call_service(v1::Admin::Stub& stub, grpc::ClientContext& context,
-                          const v1::AdminRequest& request, v1::AdminAnswer& answer) {
-  v1::AdminReply nothing;
-  if (request.has_set_strategy())
-    return stub.SetStrategy(&context, request.set_strategy(), &nothing);
-  if (request.has_drain()) return stub.Drain(&context, request.drain(), &nothing);
-  if (request.has_stop()) return stub.Stop(&context, request.stop(), &nothing);
-  if (request.has_trace()) return stub.Trace(&context, request.trace(), answer.mutable_trace());
-  return stub.Status(&context, request.status(), answer.mutable_status());
-}
-
 // As the environment sets it for agents and tools alike.
 Result<Tls> tls_of_environment() {
   Settings settings;
@@ -55,7 +44,7 @@ Status ask_control_plane(const std::string& address, const v1::AdminRequest& req
   show_token(context, token);
   context.set_deadline(std::chrono::system_clock::now() + Millis(timeout_ms));
   const auto stub = v1::Admin::NewStub(make_channel(address, *tls));
-  const grpc::Status called = call_service(*stub, context, request, answer);
+  const grpc::Status called = stub->Call(&context, request, &answer);
   clean_texts(answer);
   return from_grpc(called, address, *tls);
 }

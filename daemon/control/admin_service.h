@@ -2,6 +2,7 @@
 #pragma once
 
 #include "daemon/control/admin_calls.h"
+#include "daemon/control/channel.h"
 #include "daemon/control/tls.h"
 #include "proto/mesh.grpc.pb.h"
 
@@ -13,20 +14,14 @@ class AdminService final : public v1::Admin::Service {
   AdminService(AdminCalls& calls, const Credentials& credentials, const ServerTls& tls)
       : calls_(calls), credentials_(credentials), tls_(tls) {}
 
-  grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest* request,
-                      v1::StatusReply* reply) override;
-  grpc::Status Trace(grpc::ServerContext* context, const v1::TraceRequest* request,
-                     v1::TraceReply* reply) override;
-  grpc::Status SetStrategy(grpc::ServerContext* context, const v1::SetStrategyRequest* request,
-                           v1::AdminReply* reply) override;
-  grpc::Status Drain(grpc::ServerContext* context, const v1::DrainRequest* request,
-                     v1::AdminReply* reply) override;
-  grpc::Status Stop(grpc::ServerContext* context, const v1::StopRequest* request,
-                    v1::AdminReply* reply) override;
+  grpc::Status Call(grpc::ServerContext* context, const v1::AdminRequest* request,
+                    v1::AdminAnswer* answer) override {
+    const Caller caller = caller_of(*context, credentials_, tls_, Caller::Kind::admin);
+    *answer = calls_.call(*request, caller, is_forwarded(*context));
+    return {static_cast<grpc::StatusCode>(answer->code()), answer->message()};
+  }
 
  private:
-  v1::AdminAnswer call(const grpc::ServerContext& context, const v1::AdminRequest& request);
-
   AdminCalls& calls_;
   const Credentials& credentials_;
   const ServerTls& tls_;

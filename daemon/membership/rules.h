@@ -21,6 +21,7 @@ struct Caller {
   std::string name;     // For the log: "user 1000", "10.0.0.7 with an agent's token".
 };
 
+// From `status` to `stop`: what an AdminRequest asks for.
 enum class Rpc { attend, enlist, status, trace, set_strategy, drain, stop, health, reflection };
 
 struct Rule {

@@ -465,6 +465,8 @@ TEST(MeshAdmin, RequestsForNothingAreInvalid) {
   const v1::AdminAnswer answer =
       node.server->admin({}, {.kind = Caller::Kind::admin, .name = "root"});
   EXPECT_EQ(code_of(answer.code()), Code::invalid_argument);
+  const v1::AdminAnswer to_stranger = node.server->admin({}, {.name = "somebody"});
+  EXPECT_EQ(code_of(to_stranger.code()), Code::unauthenticated) << to_stranger.message();
 }
 
 TEST(MeshAdmin, NobodyThereSaysHowToStart) {

@@ -33,10 +33,10 @@ class NamingServer {
 
  private:
   struct AdminNames final : v1::Admin::Service {
-    grpc::Status Status(grpc::ServerContext* context, const v1::StatusRequest*,
-                        v1::StatusReply* reply) override {
+    grpc::Status Call(grpc::ServerContext* context, const v1::AdminRequest*,
+                      v1::AdminAnswer* answer) override {
       const auto names = peer_names(*context->auth_context());
-      reply->add_agents()->set_host(names ? names->to_string() : "nobody");
+      answer->set_message(names ? names->to_string() : "nobody");
       return grpc::Status::OK;
     }
   };
@@ -94,11 +94,11 @@ struct MeshTls : ::testing::Test {
                           std::string* server = nullptr) {
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
-    v1::StatusReply reply;
-    const grpc::Status status = v1::Admin::NewStub(channel)->Status(&context, {}, &reply);
+    v1::AdminAnswer answer;
+    const grpc::Status status = v1::Admin::NewStub(channel)->Call(&context, {}, &answer);
     if (!status.ok()) return "failed: " + status.error_message();
     if (server != nullptr) *server = peer_names(*context.auth_context())->common_name;
-    return reply.agents(0).host();
+    return answer.message();
   }
   static std::string call(CertificateStore& store, const std::string& address) {
     return call(dial(store, address));

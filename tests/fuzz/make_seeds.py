@@ -267,12 +267,12 @@ def calls():
     windows = frame_of(4, 0, 0, struct.pack(">HI", 4, 0x7FFFFFFF))
     write(
         "control_port",
-        status=greets + call("Admin/Status"),
+        status=greets + call("Admin/Call", b"\x0a\0"),
         attend=greets + call("Mesh/Attend", **{"tutti-pass-bin": "CgRkZW1v"}),
         enlist=greets + call("Mesh/Enlist", **{"tutti-token-bin": "b3Blbg"}),
-        stop=greets + call("Admin/Stop", b"\x08\1", **{"tutti-token-bin": "aw"}),
-        in_two=b"\1\x40\0" + call("Admin/Drain", b"\x08\1"),
-        long_message=greets + call("Admin/Status")[:-5] + b"\0\xff\xff\xff\xff",
+        stop=greets + call("Admin/Call", b"\x22\2\x08\1", **{"tutti-token-bin": "aw"}),
+        in_two=b"\1\x40\0" + call("Admin/Call", b"\x1a\2\x08\1"),
+        long_message=greets + call("Admin/Call")[:-5] + b"\0\xff\xff\xff\xff",
         no_greeting=b"\0\xff\xffGET / HTTP/1.1\r\n\r\n",
         settings=greets + windows + frame_of(8, 0, 0, b"\x7f\xff\xff\xff"),
     )
