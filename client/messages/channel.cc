@@ -4,14 +4,6 @@
 
 namespace tutti::client {
 
-std::string Members::name_of(uint32_t rank) const {
-  return "rank " + std::to_string(rank) + " (host " + connection->hosts()[ranks[rank]] + ")";
-}
-
-Culprit Members::culprit(uint32_t rank) const {
-  return {static_cast<int>(ranks[rank]), connection->hosts()[ranks[rank]]};
-}
-
 bool MessageShape::is_sound() const {
   uint64_t bytes = 0;
   return magic == MessageHeader::kMagic && dtype < kDtypes &&

@@ -6,26 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "client/operations/group.h"
 
 namespace tutti::client {
-
-// The group whose ranks send messages to each other.
-struct Members {
-  std::shared_ptr<Connection> connection;
-  std::shared_ptr<DeviceMemory> device_memory;
-  uint32_t number = 0;          // Of the group.
-  uint32_t rank = 0;            // This rank, within the group.
-  std::vector<uint32_t> ranks;  // The job's ranks, in the group's order.
-
-  // "rank 3 (host b)", of the group.
-  std::string name_of(uint32_t rank) const;
-  // The same, to blame it.
-  Culprit culprit(uint32_t rank) const;
-};
 
 // What a message says of itself.
 struct MessageShape {

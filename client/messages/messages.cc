@@ -70,7 +70,7 @@ cuda::Stream stream_of(const tutti_options& given) {
 }  // namespace
 
 Messenger::Messenger(const Group& group)
-    : members_{group.connection, group.device_memory, group.number, group.rank, group.ranks},
+    : members_(group),
       failure_(group.stream_failure),
       inbox_(std::make_shared<Inbox>(members_)),
       outbox_(std::make_shared<Outbox>(members_)),

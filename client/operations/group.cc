@@ -5,6 +5,14 @@
 
 namespace tutti::client {
 
+std::string Members::name_of(uint32_t rank) const {
+  return "rank " + std::to_string(rank) + " (host " + connection->hosts()[ranks[rank]] + ")";
+}
+
+Culprit Members::culprit(uint32_t rank) const {
+  return {static_cast<int>(ranks[rank]), connection->hosts()[ranks[rank]]};
+}
+
 void complete_group(Group& group, const Connection::Subgroup& subgroup) {
   Connection& connection = *group.connection;
   group.number = subgroup.number;
