@@ -8,6 +8,7 @@
 
 #include "daemon/agent/workers.h"
 #include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti {
 namespace {
@@ -67,8 +68,7 @@ struct RunningWorker {
 
 struct AgentCoordinator : testing::Test {
   AgentCoordinator() {
-    std::string path = std::filesystem::temp_directory_path() / "tutti-workers-XXXXXX";
-    settings.run_dir = mkdtemp(path.data());
+    settings.run_dir = directory;
     std::filesystem::create_directory(settings.run_dir + "/workers");
     worker.emplace(settings.run_dir + "/workers/1.sock");
     workers.emplace(loop, settings, Credentials(), traces);
@@ -76,8 +76,8 @@ struct AgentCoordinator : testing::Test {
     EXPECT_TRUE(workers->adopt_running().ok());
     answering.join();
   }
-  ~AgentCoordinator() override { std::filesystem::remove_all(settings.run_dir); }
 
+  const TemporaryDirectory directory;
   Loop loop;
   Settings settings;
   Traces traces{loop, settings};

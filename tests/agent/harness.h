@@ -24,6 +24,8 @@
 #include "proto/segment.h"
 #include "proto/session.pb.h"
 #include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 
@@ -93,15 +95,12 @@ inline v1::Hello hello_of(const std::string& job, uint32_t rank = 0) {
 
 struct AgentTest : testing::Test {
   AgentTest() {
-    std::string path = "/tmp/tutti-agent-XXXXXX";
-    home = mkdtemp(path.data());
     std::filesystem::permissions(home, std::filesystem::perms(0755));
     notify_socket = *listen_notify(home + "/notify");
   }
   ~AgentTest() override {
     while (!running.empty()) end(*running.begin(), SIGKILL);
     for (const pid_t worker : workers) kill(worker, SIGKILL);
-    std::filesystem::remove_all(home);
   }
 
   static Result<Fd> listen_notify(const std::string& path) {
@@ -219,7 +218,8 @@ struct AgentTest : testing::Test {
     return count;
   }
 
-  std::string home;
+  const TemporaryDirectory directory;
+  const std::string home = directory;
   Fd notify_socket;
   Fd output;  // tuttid's stderr, if not the log's file.
   std::map<std::string, std::string> environment;

@@ -103,9 +103,8 @@ TEST_F(AgentRules, AnAdministratorsTokenCountsThroughTheSocketAsRoot) {
   start({"--token-file=" + write_tokens("boss role=admin\n")});
   const As nobody(kNobody);
   EXPECT_EQ(admin_drain(address(), false, kPatienceMs).code(), Code::permission_denied);
-  setenv("TUTTI_TOKEN", "boss", 1);
+  const Variable token("TUTTI_TOKEN", "boss");
   EXPECT_EQ(admin_drain(address(), false, kPatienceMs).to_string(), "OK");
-  unsetenv("TUTTI_TOKEN");
 }
 
 TEST_F(AgentRules, UsersWithJobsOfOneNameHaveWorkersOfTheirOwnAsRoot) {

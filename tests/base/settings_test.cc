@@ -2,15 +2,14 @@
 #include "daemon/base/settings.h"
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <set>
 
-#include "daemon/base/fd.h"
 #include "proto/board.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
@@ -24,19 +23,13 @@ const SettingRow& row_of(std::string_view name) {
 
 class SettingsFile : public testing::Test {
  protected:
-  SettingsFile() {
-    char name[] = "/tmp/tutti_settings_XXXXXX";
-    const Fd made(mkstemp(name));
-    path_ = name;
-  }
-  ~SettingsFile() override { unlink(path_.c_str()); }
-
   Status read(const std::string& text) {
     std::ofstream(path_) << text;
     return read_settings_file(settings_, path_);
   }
 
-  std::string path_;
+  const TemporaryDirectory directory_;
+  const std::string path_ = directory_ / "tuttid.conf";
   Settings settings_;
 };
 
@@ -150,21 +143,19 @@ TEST_F(SettingsFile, ADirectoryIsNoSettingsFile) {
 
 TEST_F(SettingsFile, TheEnvironmentOverridesTheFile) {
   ASSERT_TRUE(read("host = a\ntoken = t\n").ok());
-  setenv("TUTTI_HOST", "b", 1);
-  setenv("HOST", "c", 1);
+  const Variable ours("TUTTI_HOST", "b");
+  const Variable another("HOST", "c");
   EXPECT_EQ(read_settings_environment(settings_), Status());
-  unsetenv("TUTTI_HOST");
   EXPECT_EQ(settings_.host, "b");
   EXPECT_EQ(settings_.token, "t");
 }
 
 TEST(Settings, EnvironmentErrorsNameTheVariable) {
   Settings settings;
-  setenv("TUTTI_SILENCE_MS", "soon", 1);
-  const Status status = read_settings_environment(settings);
-  unsetenv("TUTTI_SILENCE_MS");
-  EXPECT_EQ(status, invalid_argument("environment TUTTI_SILENCE_MS: setting silence_ms = 'soon': "
-                                     "expected a number from 100 to 3600000"));
+  const Variable variable("TUTTI_SILENCE_MS", "soon");
+  EXPECT_EQ(read_settings_environment(settings),
+            invalid_argument("environment TUTTI_SILENCE_MS: setting silence_ms = 'soon': "
+                             "expected a number from 100 to 3600000"));
 }
 
 }  // namespace

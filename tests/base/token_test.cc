@@ -5,26 +5,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/base/fd.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
 
 class TokenFile : public testing::Test {
  protected:
-  TokenFile() {
-    std::string name = testing::TempDir() + "tutti_token_XXXXXX";
-    const Fd made(mkstemp(name.data()));
-    path_ = name;
-  }
-  ~TokenFile() override {
-    for (const char* name : {"TUTTI_TOKEN", "TUTTI_TOKEN_FILE"}) unsetenv(name);
-    std::filesystem::remove(path_);
-  }
   void write(const std::string& text, mode_t mode = 0600) const {
     std::ofstream(path_) << text;
     EXPECT_EQ(chmod(path_.c_str(), mode), 0);
@@ -36,7 +27,8 @@ class TokenFile : public testing::Test {
     EXPECT_NE(status.message().find(path_), std::string::npos) << status.message();
   }
 
-  std::string path_;
+  const TemporaryDirectory directory_;
+  const std::string path_ = directory_ / "token";
 };
 
 TEST_F(TokenFile, TheFirstWordIsTheTokenButForComments) {
@@ -88,12 +80,12 @@ TEST_F(TokenFile, WhatHoldsNoTokenIsRefused) {
 TEST_F(TokenFile, TheEnvironmentNamesATokenOrAFile) {
   EXPECT_EQ(*token_of_environment(), "");
   write("of-a-file\n");
-  setenv("TUTTI_TOKEN_FILE", path_.c_str(), 1);
+  const Variable file("TUTTI_TOKEN_FILE", path_);
   EXPECT_EQ(*token_of_environment(), "of-a-file");
-  setenv("TUTTI_TOKEN", "sesame", 1);
+  const Variable token("TUTTI_TOKEN", "sesame");
   EXPECT_EQ(*token_of_environment(), "sesame");
-  setenv("TUTTI_TOKEN", "", 1);
-  setenv("TUTTI_TOKEN_FILE", "/no/such/file", 1);
+  const Variable empty("TUTTI_TOKEN", "");
+  const Variable none("TUTTI_TOKEN_FILE", "/no/such/file");
   EXPECT_EQ(token_of_environment().status().code(), Code::not_found);
 }
 

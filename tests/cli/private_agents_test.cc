@@ -9,16 +9,16 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "daemon/base/fd.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
@@ -26,20 +26,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-// A variable of the environment, while it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = std::getenv(name)) before_ = before;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
-
- private:
-  const char* name_;
-  std::optional<std::string> before_;
-};
 
 // Answers all requests with nothing. Leaves its socket behind.
 class Agent {
@@ -76,13 +62,7 @@ class Agent {
 
 // Other runs of this user may have private agents on this machine, too.
 struct CliPrivateAgents : testing::Test {
-  CliPrivateAgents() {
-    unsetenv("TUTTI_ADDRESS");
-    std::string name = "/tmp/tutti_cli_XXXXXX";
-    home = mkdtemp(name.data());
-  }
   ~CliPrivateAgents() override {
-    fs::remove_all(home);
     for (const fs::path& each : outside) fs::remove_all(each);
   }
 
@@ -109,7 +89,8 @@ struct CliPrivateAgents : testing::Test {
   }
   static std::string address(const fs::path& socket) { return "unix:" + socket.string(); }
 
-  fs::path home;
+  const Variable no_address{"TUTTI_ADDRESS", {}};
+  const TemporaryDirectory home;
   std::vector<fs::path> outside;
   std::vector<std::unique_ptr<Agent>> agents;
   std::string said;

@@ -7,8 +7,10 @@
 
 #include <array>
 #include <climits>
-#include <cstdlib>
 #include <map>
+#include <optional>
+
+#include "tests/support/variable.h"
 
 namespace tutti::client {
 namespace {
@@ -46,22 +48,17 @@ class With {
  public:
   explicit With(const std::vector<Variables>& given) {
     for (const Variables& all : {kOurs, kTorchrun, kOpenMpi, kPmi, kSlurm})
-      for (const auto& [name, value] : all) unsetenv(name.c_str());
+      for (const auto& [name, value] : all) set(name, {});
     for (const Variables& some : given)
       for (const auto& [name, value] : some) set(name, value);
   }
-  ~With() {
-    for (const std::string& name : names_) unsetenv(name.c_str());
-  }
-  With(const With&) = delete;
-  With& operator=(const With&) = delete;
 
  private:
-  void set(const std::string& name, const std::string& value) {
-    setenv(name.c_str(), value.c_str(), 1);
-    names_.push_back(name);
+  void set(const std::string& name, const std::optional<std::string>& value) {
+    variables_.erase(name);
+    variables_.try_emplace(name, name, value);
   }
-  std::vector<std::string> names_;
+  std::map<std::string, Variable> variables_;
 };
 
 JoinTarget target_with(const std::vector<Variables>& given) {

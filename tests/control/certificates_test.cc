@@ -12,6 +12,7 @@
 #include "daemon/base/loop.h"
 #include "daemon/control/certificate_store.h"
 #include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/test_ca.h"
 
 namespace tutti {
@@ -203,12 +204,6 @@ std::string commands_of(const std::string& page) {
 }
 
 struct MeshCertificateStore : ::testing::Test {
-  MeshCertificateStore() {
-    std::string name = ::testing::TempDir() + "tutti_tls_XXXXXX";
-    directory = mkdtemp(name.data());
-  }
-  ~MeshCertificateStore() override { fs::remove_all(directory); }
-
   void mount(const std::string& name) {
     mount_secret(directory, ca.issue({.common_name = name}), ca.certificate());
   }
@@ -227,7 +222,8 @@ struct MeshCertificateStore : ::testing::Test {
   static std::string name_of(CertificateStore& store) { return store.current()->names.common_name; }
 
   const TestCa ca{"authority"};
-  std::string directory;
+  const TemporaryDirectory home;
+  std::string directory = home;
   std::vector<std::string> warnings;
 };
 

@@ -6,12 +6,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "daemon/membership/membership.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti {
 namespace {
@@ -20,13 +20,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
 struct MeshEpochFile : ::testing::Test {
-  MeshEpochFile() {
-    std::string name = fs::temp_directory_path() / "tutti-epochs-XXXXXX";
-    directory = mkdtemp(name.data());
-    path = directory / "epochs";
-  }
-  ~MeshEpochFile() override { fs::remove_all(directory); }
-
   static v1::JobStates states_of(uint32_t epoch) {
     v1::JobStates states;
     states.add_jobs()->set_job("demo");
@@ -42,8 +35,8 @@ struct MeshEpochFile : ::testing::Test {
   void write(const std::string& bytes) const { std::ofstream(path) << bytes; }
   Status refusal() const { return read_epoch_file(path).status(); }
 
-  fs::path directory;
-  std::string path;
+  const TemporaryDirectory directory;
+  const std::string path = directory / "epochs";
 };
 
 TEST_F(MeshEpochFile, WhatIsWrittenIsRead) {

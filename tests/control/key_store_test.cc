@@ -16,6 +16,7 @@
 #include "tests/control/net.h"
 #include "tests/support/await.h"
 #include "tests/support/etcd_cluster.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/test_ca.h"
 
 namespace tutti {
@@ -36,13 +37,8 @@ struct MeshKeyStore : ::testing::TestWithParam<std::string> {
     }
     store = open();
   }
-  void TearDown() override {
-    if (!home.empty()) std::filesystem::remove_all(home);
-  }
   // With certificates on both sides, and a user.
   void guard() {
-    std::string name = std::filesystem::temp_directory_path() / "tutti-etcd-tls-XXXXXX";
-    home = mkdtemp(name.data());
     options.tls_dir = home / "tls";
     options.user = "tutti";
     options.password_file = home / "password";
@@ -74,7 +70,7 @@ struct MeshKeyStore : ::testing::TestWithParam<std::string> {
     return names;
   }
 
-  std::filesystem::path home;
+  const TemporaryDirectory home;
   EtcdOptions options;
   std::optional<MemoryKeys> memory;
   std::optional<testing::EtcdCluster> cluster;
@@ -117,7 +113,7 @@ TEST_P(MeshKeyStore, AFenceThatDoesNotHoldWritesNothing) {
 
 // Whatever the contract is tried with, etcd takes nobody without.
 TEST_P(MeshKeyStore, StrangersAreRefusedWhereEtcdIsGuarded) {
-  if (home.empty()) return;
+  if (options.user.empty()) return;
   EtcdOptions stranger = options;
   stranger.user.clear();
   EXPECT_FALSE((*open_etcd(stranger))->list("/t/").ok()) << "without a user";

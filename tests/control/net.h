@@ -15,6 +15,7 @@
 #include "proto/mesh.pb.h"
 #include "tests/control/credentials.h"
 #include "tests/support/await.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 
@@ -62,11 +63,9 @@ struct FakeAgent final : AgentControl {
 };
 
 // TUTTI_TOKEN, while it lives; empty: none.
-struct ShownToken {
-  explicit ShownToken(const std::string& token) {
-    token.empty() ? unsetenv("TUTTI_TOKEN") : setenv("TUTTI_TOKEN", token.c_str(), 1);
-  }
-  ~ShownToken() { setenv("TUTTI_TOKEN", kMeshToken, 1); }
+struct ShownToken : Variable {
+  explicit ShownToken(const std::string& token)
+      : Variable("TUTTI_TOKEN", token.empty() ? std::nullopt : std::optional(token)) {}
 };
 // The tests ask as administrators, but where they say otherwise.
 inline const bool kIsAdmin = setenv("TUTTI_TOKEN", kMeshToken, 1) == 0;

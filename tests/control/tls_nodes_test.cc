@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -11,6 +10,7 @@
 #include "daemon/control/channel.h"
 #include "proto/mesh.grpc.pb.h"
 #include "tests/control/net.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/test_ca.h"
 
 namespace tutti {
@@ -34,13 +34,9 @@ v1::Pass certified_pass(const std::string& host) { return pass_by(key_of(host), 
 
 // What tools find in their environment, while it lives.
 struct ToolEnvironment {
-  ToolEnvironment(const std::string& tls, const std::string& directory) {
-    setenv("TUTTI_TLS", tls.c_str(), 1);
-    setenv("TUTTI_TLS_DIR", directory.c_str(), 1);
-  }
-  ~ToolEnvironment() {
-    for (const char* name : {"TUTTI_TLS", "TUTTI_TLS_DIR"}) unsetenv(name);
-  }
+  ToolEnvironment(const std::string& mode, const std::string& directory)
+      : tls("TUTTI_TLS", mode), tls_dir("TUTTI_TLS_DIR", directory) {}
+  const Variable tls, tls_dir;
 };
 
 struct TlsNode {
@@ -69,12 +65,6 @@ struct TlsNode {
 };
 
 struct MeshTlsNodes : ::testing::Test {
-  MeshTlsNodes() {
-    std::string name = ::testing::TempDir() + "tutti_tls_XXXXXX";
-    root = mkdtemp(name.data());
-  }
-  ~MeshTlsNodes() override { fs::remove_all(root); }
-
   std::string mount(const std::string& name, const std::string& names) {
     return mount(name, names, ca, ca.certificate());
   }
@@ -115,7 +105,8 @@ struct MeshTlsNodes : ::testing::Test {
   }
 
   const TestCa ca{"authority"};
-  std::string root;
+  const TemporaryDirectory directory;
+  const std::string root = directory;
 };
 
 TEST_F(MeshTlsNodes, StatusThroughEitherAgentShowsBoth) {

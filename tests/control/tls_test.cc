@@ -5,10 +5,10 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "proto/mesh.grpc.pb.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/test_ca.h"
 
 namespace tutti {
@@ -58,12 +58,6 @@ class NamingServer {
 };
 
 struct MeshTls : ::testing::Test {
-  MeshTls() {
-    std::string name = ::testing::TempDir() + "tutti_tls_XXXXXX";
-    root = mkdtemp(name.data());
-  }
-  ~MeshTls() override { fs::remove_all(root); }
-
   std::string mount(const std::string& name, const CertificateRequest& request) {
     mount_secret(root + "/" + name, ca.issue(request), ca.certificate());
     return root + "/" + name;
@@ -105,7 +99,8 @@ struct MeshTls : ::testing::Test {
   }
 
   const TestCa ca{"authority"};
-  std::string root;
+  const TemporaryDirectory directory;
+  const std::string root = directory;
 };
 
 TEST_F(MeshTls, ServerKnowsTheNamesOfItsCaller) {

@@ -9,6 +9,7 @@
 #include "daemon/base/fd.h"
 #include "daemon/doctor/network_probes.h"
 #include "daemon/doctor/system_probes.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti {
 namespace {
@@ -70,8 +71,7 @@ TEST(DoctorProbes, LimitsAreReadFromTheKernelsTable) {
 }
 
 TEST(DoctorProbes, FilesHaveOwnerAndMode) {
-  std::string path = ::testing::TempDir() + "doctor-XXXXXX";
-  ASSERT_NE(mkdtemp(path.data()), nullptr);
+  const TemporaryDirectory path;
   chmod(path.c_str(), 0750);
   const FileView file = look_at_file(path);
   rmdir(path.c_str());

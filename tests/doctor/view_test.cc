@@ -4,12 +4,13 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "daemon/doctor/doctor.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/test_ca.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
@@ -21,15 +22,11 @@ constexpr long kDay = 86'400;
 class DoctorView : public testing::Test {
  protected:
   void SetUp() override {
-    std::string path = std::filesystem::temp_directory_path() / "doctor-view-XXXXXX";
-    ASSERT_NE(mkdtemp(path.data()), nullptr);
-    directory_ = path;
     options_.settings.socket = directory_ / "none.sock";
     options_.settings.run_dir = directory_;
     options_.settings.listen = "127.0.0.1:0";
     options_.settings.host = "b";
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
   Check check(const std::string& subject) const {
     const std::vector<Check> checks = examine(look_at_node(options_));
@@ -41,7 +38,7 @@ class DoctorView : public testing::Test {
     EXPECT_THAT(found.finding, HasSubstr(finding));
   }
 
-  std::filesystem::path directory_;
+  const TemporaryDirectory directory_;
   DoctorOptions options_;
 };
 
@@ -69,9 +66,8 @@ TEST_F(DoctorView, CertificatesAreCheckedAsTheAgentDoes) {
 TEST_F(DoctorView, AGpuThatCannotBeOpenedHasFailed) {
   options_.settings.nvml_library = TUTTI_FAKE_NVML;
   expect("gpus", Grade::ok, "GPUs that work: 2");
-  setenv("FAKE_NVML_LOST", "1", 1);
+  const Variable lost("FAKE_NVML_LOST", "1");
   expect("gpus", Grade::fail, "GPU 1 failed: ");
-  unsetenv("FAKE_NVML_LOST");
 }
 
 TEST_F(DoctorView, TokensThatOthersMayRead) {

@@ -13,6 +13,7 @@
 #include "daemon/engine/engine.h"
 #include "tests/device/fixture.h"
 #include "tests/support/await.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
@@ -322,17 +323,14 @@ TEST_P(DeviceTensorsTest, EveryOperationInPlace) {
 TEST(DeviceTensorsMemory, InnerResultsOfAllSlicesShareTheirMemory) {
   if (!is_fake_under_test()) GTEST_SKIP() << "limits the fake driver's memory";
   const cuda::Driver& driver = **cuda::load_driver(driver_under_test());
-  setenv("FAKE_CUDA_BYTES", "100663296", 1);
+  const Variable bytes("FAKE_CUDA_BYTES", "100663296");
   const Job job{.count = 1'000'000,
                 .strategies = {{StrategyKind::tree, 2}, {StrategyKind::ring}},
                 .hosts = {{0, 1, 2, 3}, {4}}};
-  {
-    Cluster cluster(job, &driver);
-    cluster.start();
-    for (int rank = 0; rank < 5; ++rank) cluster.arrive(rank);
-    EXPECT_EQ(cluster.await_end().to_string(), "OK");
-  }
-  unsetenv("FAKE_CUDA_BYTES");
+  Cluster cluster(job, &driver);
+  cluster.start();
+  for (int rank = 0; rank < 5; ++rank) cluster.arrive(rank);
+  EXPECT_EQ(cluster.await_end().to_string(), "OK");
 }
 
 // To wait costs a GPU some microseconds a rank.

@@ -10,6 +10,8 @@
 #include "daemon/base/loop.h"
 #include "daemon/engine/engine.h"
 #include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
@@ -433,23 +435,19 @@ TEST(NcclTensors, AnEndWhileNcclWaitsForAPeerReleasesStreams) {
 }
 
 TEST(NcclTensors, WorkThatNcclRefusesIsReportedAndEndsWithTheEpoch) {
-  const std::filesystem::path faults = ::testing::TempDir() + "engine_nccl_tensors_test.faults";
-  setenv("FAKE_NCCL_FAULTS", faults.c_str(), 1);
-  {
-    NcclCluster cluster(Layout{{0}, {1}});
-    std::ofstream(faults) << "launch_fails 0" << std::endl;
-    cluster.start(0, {});
-    cluster.arrive_all(0);
-    cluster.await([&] { return !cluster.failures().empty(); });
-    EXPECT_EQ(cluster.failures()[0].message(), "work was not queued: internal error (NCCL)");
-    cluster.engine(0).settle();
-    EXPECT_FALSE(cluster.has_ended(0, 0));
-    for (int host = 0; host < 2; ++host) cluster.abort(host);
-    for (int host = 0; host < 2; ++host)
-      EXPECT_EQ(cluster.await_end(host, 0).to_string(), "UNAVAILABLE: over");
-  }
-  unsetenv("FAKE_NCCL_FAULTS");
-  std::filesystem::remove(faults);
+  const TemporaryDirectory directory;
+  const Variable faults("FAKE_NCCL_FAULTS", directory / "faults");
+  NcclCluster cluster(Layout{{0}, {1}});
+  std::ofstream(directory / "faults") << "launch_fails 0" << std::endl;
+  cluster.start(0, {});
+  cluster.arrive_all(0);
+  cluster.await([&] { return !cluster.failures().empty(); });
+  EXPECT_EQ(cluster.failures()[0].message(), "work was not queued: internal error (NCCL)");
+  cluster.engine(0).settle();
+  EXPECT_FALSE(cluster.has_ended(0, 0));
+  for (int host = 0; host < 2; ++host) cluster.abort(host);
+  for (int host = 0; host < 2; ++host)
+    EXPECT_EQ(cluster.await_end(host, 0).to_string(), "UNAVAILABLE: over");
 }
 
 }  // namespace

@@ -16,10 +16,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
-#include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
+
+#include "tests/support/temporary_directory.h"
 
 namespace tutti {
 namespace {
@@ -29,13 +30,8 @@ namespace fs = std::filesystem;
 constexpr int kPatienceMs = 60'000;
 
 struct LaunchFolderKeeper : testing::Test {
-  LaunchFolderKeeper() {
-    std::string name = testing::TempDir() + "tutti_keeper_XXXXXX";
-    folder = mkdtemp(name.data());
-    write("token");
-  }
+  LaunchFolderKeeper() { write("token"); }
   ~LaunchFolderKeeper() override {
-    fs::remove_all(folder);
     for (const pid_t pid : started) kill(pid, SIGKILL);
     for (const pid_t pid : started) waitpid(pid, nullptr, 0);
   }
@@ -68,7 +64,7 @@ struct LaunchFolderKeeper : testing::Test {
     std::erase(started, pid);
   }
 
-  fs::path folder;
+  const TemporaryDirectory folder;
   std::vector<pid_t> started;
 };
 

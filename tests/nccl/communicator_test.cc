@@ -11,6 +11,8 @@
 #include "daemon/nccl/library.h"
 #include "daemon/nccl/nccl.h"
 #include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/variable.h"
 
 namespace tutti::nccl {
 namespace {
@@ -80,15 +82,10 @@ class Host {
 
 class CommunicatorTest : public ::testing::Test {
  protected:
-  CommunicatorTest() : driver_(**cuda::load_driver(TUTTI_FAKE_CUDA)) {
-    setenv("FAKE_NCCL_FAULTS", (directory_ / "faults").c_str(), 1);
-  }
   ~CommunicatorTest() override {
     hosts_.clear();
     communicators_.clear();
     await([this] { return *parts_.running == expected_to_hang_; });
-    unsetenv("FAKE_NCCL_FAULTS");
-    std::filesystem::remove_all(directory_);
   }
 
   void set_fault(const std::string& line) const {
@@ -156,15 +153,9 @@ class CommunicatorTest : public ::testing::Test {
     });
   }
 
- private:
-  static std::filesystem::path make_directory() {
-    std::string path = ::testing::TempDir() + "tutti-nccl-XXXXXX";
-    return mkdtemp(path.data());
-  }
-
- protected:
-  const std::filesystem::path directory_ = make_directory();
-  const cuda::Driver& driver_;
+  const TemporaryDirectory directory_;
+  const Variable faults_{"FAKE_NCCL_FAULTS", directory_ / "faults"};
+  const cuda::Driver& driver_ = **cuda::load_driver(TUTTI_FAKE_CUDA);
   Loop loop_;
   std::string hung_;
   int expected_to_hang_ = 0;
@@ -197,11 +188,10 @@ TEST_F(CommunicatorTest, AnotherLibraryLacksItsFunctions) {
 TEST_F(CommunicatorTest, AnOldLibraryIsRefusedByItsVersion) {
   const std::filesystem::path other = directory_ / "libnccl.so.2";
   std::filesystem::create_symlink(TUTTI_FAKE_NCCL, other);
-  setenv("FAKE_NCCL_VERSION", "21705", 1);
+  const Variable old("FAKE_NCCL_VERSION", "21705");
   parts_.library = other;
   Communicator communicator(parts_);
   const Result<int> version = load(communicator);
-  unsetenv("FAKE_NCCL_VERSION");
   EXPECT_NE(version.status().message().find("is NCCL 2.17.5; install NCCL 2.18"),
             std::string::npos);
 }

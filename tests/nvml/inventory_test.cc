@@ -2,11 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "daemon/nvml/library.h"
 #include "daemon/nvml/nvml.h"
+#include "tests/support/temporary_directory.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
@@ -17,19 +19,11 @@ using testing::IsEmpty;
 
 class Inventory : public testing::Test {
  protected:
-  Inventory() {
-    std::string path = testing::TempDir() + "tutti-nvml-XXXXXX";
-    directory_ = mkdtemp(path.data());
-    set("FAKE_NVML_EVENTS", (directory_ / "events").string());
-  }
-  ~Inventory() override {
-    for (const std::string& name : set_) unsetenv(name.c_str());
-    std::filesystem::remove_all(directory_);
-  }
+  Inventory() { set("FAKE_NVML_EVENTS", directory_ / "events"); }
 
   void set(const std::string& name, const std::string& value) {
-    setenv(name.c_str(), value.c_str(), 1);
-    set_.push_back(name);
+    set_.erase(name);
+    set_.try_emplace(name, name, value);
   }
   std::unique_ptr<GpuInventory> open() {
     Result<std::unique_ptr<GpuInventory>> opened = GpuInventory::open(TUTTI_FAKE_NVML);
@@ -40,8 +34,8 @@ class Inventory : public testing::Test {
     std::ofstream(directory_ / "events", std::ios::app) << line << std::endl;
   }
 
-  std::filesystem::path directory_;
-  std::vector<std::string> set_;
+  const TemporaryDirectory directory_;
+  std::map<std::string, Variable> set_;
 };
 
 TEST_F(Inventory, AGpuHasNameUuidMemoryAndPlace) {

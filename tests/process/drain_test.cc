@@ -9,9 +9,8 @@ using namespace testing;
 
 struct DrainTest : ::testing::Test {
   explicit DrainTest(const char* drain_ms = "3600000") {
-    setenv("TUTTI_DRAIN_MS", drain_ms, 1);
+    const Variable drain("TUTTI_DRAIN_MS", drain_ms);
     mesh_ = std::make_unique<TestMesh>(1);
-    unsetenv("TUTTI_DRAIN_MS");
   }
   void tell_to_end() const { kill(mesh_->host(0).agent, SIGTERM); }
   // Blocks until the agent has ended. Its launcher collects it.

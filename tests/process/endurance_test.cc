@@ -85,9 +85,8 @@ TEST(Endurance, AThousandOperationsBetweenNetworkNamespacesLeaveNothingBehindAsR
 
 // A worker without trainers ends; a trainer that joins at that moment must not notice.
 TEST(Endurance, JobsThatComeAndGoNeverMeetAWorkerThatEnds) {
-  setenv("TUTTI_WORKER_IDLE_MS", "20", 1);
+  const Variable idle("TUTTI_WORKER_IDLE_MS", "20");
   TestMesh mesh(2);
-  unsetenv("TUTTI_WORKER_IDLE_MS");
   EXPECT_EQ(mesh.run("come-and-go", {1, 1},
                      [](const RankContext& context) {
                        for (int i = 0; i < 60; ++i) {

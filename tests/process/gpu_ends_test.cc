@@ -5,6 +5,7 @@
 
 #include "tests/process/gpu_fixture.h"
 #include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti {
 namespace {
@@ -103,11 +104,8 @@ class Kernels {
     return std::count(std::istreambuf_iterator<char>(file), {}, mark);
   }
 
-  const std::string directory_ = [] {
-    std::string path = ::testing::TempDir() + "tutti-kernels-XXXXXX";
-    return std::string(mkdtemp(path.data()));
-  }();
-  const std::string path_ = directory_ + "/kernels";
+  const TemporaryDirectory directory_;
+  const std::string path_ = directory_ / "kernels";
   const Variable told_{"FAKE_CUDA_KERNELS", path_};
   const Variable slow_{"FAKE_CUDA_SLOW_KERNELS", "200"};
 };

@@ -1,11 +1,11 @@
 // Faults of GPUs, through real agents and workers, over the fake driver and the fake NVML: they end
 // the jobs that use the GPU, by name, and nothing else.
-#include <filesystem>
 #include <fstream>
 
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
 #include "tests/process/gpu_fixture.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti {
 namespace {
@@ -41,23 +41,9 @@ class SummedOnes {
 
 class GpuFaults : public ::testing::TestWithParam<std::vector<int>> {
  protected:
-  GpuFaults() {
-    setenv("TUTTI_CUDA_DRIVER", TUTTI_FAKE_CUDA, 1);
-    setenv("FAKE_CUDA_POISON", (directory_ / "poison").c_str(), 1);
-    setenv("TUTTI_NVML_LIBRARY", TUTTI_FAKE_NVML, 1);
-    setenv("FAKE_NVML_EVENTS", (directory_ / "events").c_str(), 1);
-    mesh_.emplace(static_cast<int>(GetParam().size()));
-  }
-  ~GpuFaults() override {
-    mesh_.reset();
-    for (const char* name : {"FAKE_CUDA_POISON", "TUTTI_NVML_LIBRARY", "FAKE_NVML_EVENTS"})
-      unsetenv(name);
-    std::filesystem::remove_all(directory_);
-  }
-
   // The worker of a job on the first host, from the mesh's status; -1: there is none.
   pid_t worker_of(const std::string& job) const {
-    const auto status = admin_status(mesh_->host(0).address, true, 5'000);
+    const auto status = admin_status(mesh_.host(0).address, true, 5'000);
     if (!status.ok()) return -1;
     for (const v1::WorkerReport& worker : status->agents(0).workers())
       if (worker.job() == job) return static_cast<pid_t>(worker.pid());
@@ -70,7 +56,7 @@ class GpuFaults : public ::testing::TestWithParam<std::vector<int>> {
     std::ofstream(directory_ / "events", std::ios::app) << gpu << ' ' << xid << std::endl;
   }
   std::vector<Trainer> start(const std::string& job, const Trainer::Body& body) const {
-    return mesh_->start(job, GetParam(), body);
+    return mesh_.start(job, GetParam(), body);
   }
   void go_on(const RankContext& context) const;
   static void await_lines(const std::vector<Trainer>& trainers, const std::string& line) {
@@ -78,16 +64,12 @@ class GpuFaults : public ::testing::TestWithParam<std::vector<int>> {
   }
 
   const Gate gate_;
-
- private:
-  static std::filesystem::path make_directory() {
-    std::string path = ::testing::TempDir() + "tutti-gpu-faults-XXXXXX";
-    return mkdtemp(path.data());
-  }
-
- protected:
-  const std::filesystem::path directory_ = make_directory();
-  std::optional<TestMesh> mesh_;
+  const TemporaryDirectory directory_;
+  const Variable driver_{"TUTTI_CUDA_DRIVER", TUTTI_FAKE_CUDA};
+  const Variable poison_{"FAKE_CUDA_POISON", directory_ / "poison"};
+  const Variable library_{"TUTTI_NVML_LIBRARY", TUTTI_FAKE_NVML};
+  const Variable events_{"FAKE_NVML_EVENTS", directory_ / "events"};
+  TestMesh mesh_{static_cast<int>(GetParam().size())};
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuFaults,
@@ -138,10 +120,10 @@ TEST_P(GpuFaults, APoisonedContextEndsItsJobByNameAndNoOther) {
   const pid_t worker = worker_of("job");
   ASSERT_GT(worker, 0);
   poison(worker);
-  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
   EXPECT_EQ(worker_of("other"), other);
   gate_.open_for(others.size());
-  EXPECT_EQ(TestMesh::wait(others), "") << mesh_->log_tails();
+  EXPECT_EQ(TestMesh::wait(others), "") << mesh_.log_tails();
 }
 
 // Nothing is under way when it happens: the next call of the driver meets it.
@@ -160,7 +142,7 @@ TEST_P(GpuFaults, AContextThatIsPoisonedWhileIdleEndsTheNextOperationByName) {
   await_lines(trainers, "idle");
   poison(worker_of("job"));
   gate_.open_for(trainers.size());
-  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 
 // An operation without a handle: the worker is gone when the rank asks next.
@@ -189,7 +171,7 @@ TEST_P(GpuFaults, AStreamWithoutWorkGoesOnAndTheNextCallIsRefusedByName) {
   poison(worker);
   while (worker_of("job") == worker) sched_yield();
   gate_.open_for(trainers.size());
-  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 
 // ---- XIDs ----
@@ -209,7 +191,7 @@ TEST_P(GpuFaults, AGpuWithAFatalXidEndsTheJobsThatUseItByNameAndIsRefused) {
       start("other", [this](const RankContext& context) { go_on(context); });
   await_lines(others, "works");
   const pid_t other = worker_of("other");
-  const std::string address = mesh_->host(0).address;
+  const std::string address = mesh_.host(0).address;
   std::vector<Trainer> trainers = start("job", [&address](const RankContext& context) {
     const std::string gpu = "GPU 1 (NVIDIA H100, GPU-10000000-1111-2222-3333-444444444444, ";
     const std::string xid = "failed: XID 79 (GPU has fallen off the bus); reset it or restart";
@@ -223,11 +205,11 @@ TEST_P(GpuFaults, AGpuWithAFatalXidEndsTheJobsThatUseItByNameAndIsRefused) {
   });
   await_lines(trainers, "started");
   report_xid(1, 79);
-  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
   EXPECT_EQ(worker_of("other"), other);
   gate_.open_for(others.size());
-  EXPECT_EQ(TestMesh::wait(others), "") << mesh_->log_tails();
-  const auto status = admin_status(mesh_->host(0).address, true, 5'000);
+  EXPECT_EQ(TestMesh::wait(others), "") << mesh_.log_tails();
+  const auto status = admin_status(mesh_.host(0).address, true, 5'000);
   ASSERT_TRUE(status.ok());
   EXPECT_EQ(status->agents(0).gpus(1).state(), "failed: XID 79 (GPU has fallen off the bus)");
   EXPECT_EQ(status->agents(0).gpus(0).state(), "OK");
@@ -240,12 +222,12 @@ TEST_P(GpuFaults, AnXidOfAnApplicationTakesNoGpuOut) {
   await_lines(trainers, "works");
   report_xid(0, 31);
   const auto xid = [this] {
-    const auto status = admin_status(mesh_->host(0).address, true, 5'000);
+    const auto status = admin_status(mesh_.host(0).address, true, 5'000);
     return status.ok() ? status->agents(0).gpus(0).xid() : 0;
   };
   while (xid() != 31) sched_yield();
   gate_.open_for(trainers.size());
-  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
 
 }  // namespace

@@ -15,17 +15,6 @@
 
 namespace tutti::testing {
 
-// Set for as long as it lives, and inherited by the processes of a mesh that starts then.
-struct Variable {
-  Variable(const char* given, const std::string& value) : name(given) {
-    setenv(name, value.c_str(), 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { unsetenv(name); }
-  const char* const name;
-};
-
 // GPUs that do not reach each other.
 struct NoPeers {
   const Variable refused{"FAKE_CUDA_NO_PEERS", "1"};
@@ -312,7 +301,7 @@ class GpuMesh : public ::testing::TestWithParam<std::vector<int>> {
 
   SharedCounters arrived_;
   // Before the mesh starts: its workers load this driver.
-  const int set_ = setenv("TUTTI_CUDA_DRIVER", driver_under_test().c_str(), 1);
+  const Variable driver_{"TUTTI_CUDA_DRIVER", driver_under_test()};
   TestMesh mesh_{static_cast<int>(GetParam().size())};
 };
 

@@ -174,7 +174,7 @@ TEST_P(GpuLinkFaults, AWorkerThatIsStoppedInAnOperationEndsOfItself) {
 
 // The worker whose NCCL does not come back ends, and the next join starts another one.
 TEST_P(GpuLinkFaults, AnAbortThatDoesNotReturnEndsTheWorkerByName) {
-  environment_.set("TUTTI_NCCL_TIMEOUT_MS", "2000");
+  set("TUTTI_NCCL_TIMEOUT_MS", "2000");
   std::vector<Trainer> trainers = start([this](const RankContext& context) {
     fail_in_an_operation(context, "NCCL, as host a sees it");
   });

@@ -3,32 +3,16 @@
 
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
 #include <sstream>
 
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
 #include "tests/process/gpu_fixture.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti::testing {
-
-// Variables of the environment, for the processes that start while it lives.
-class Environment {
- public:
-  void set(const char* name, const std::string& value) {
-    setenv(name, value.c_str(), 1);
-    names_.push_back(name);
-  }
-  Environment() = default;
-  Environment(const Environment&) = delete;
-  Environment& operator=(const Environment&) = delete;
-  ~Environment() {
-    for (const char* name : names_) unsetenv(name);
-  }
-
- private:
-  std::vector<const char*> names_;
-};
 
 // A rank of such a job: its GPU, its group, and tensors of kCount floats.
 class GpuRank {
@@ -77,15 +61,16 @@ class GpuRank {
 class GpuLinkMesh : public ::testing::TestWithParam<std::vector<int>> {
  protected:
   GpuLinkMesh() {
-    environment_.set("TUTTI_CUDA_DRIVER", TUTTI_FAKE_CUDA);
-    environment_.set("TUTTI_GPU_LINK", "nccl");
-    environment_.set("TUTTI_NCCL_LIBRARY", TUTTI_FAKE_NCCL);
-    environment_.set("FAKE_NCCL_LOG", directory_ / "log");
-    environment_.set("FAKE_NCCL_FAULTS", directory_ / "faults");
+    set("TUTTI_CUDA_DRIVER", TUTTI_FAKE_CUDA);
+    set("TUTTI_GPU_LINK", "nccl");
+    set("TUTTI_NCCL_LIBRARY", TUTTI_FAKE_NCCL);
+    set("FAKE_NCCL_LOG", directory_ / "log");
+    set("FAKE_NCCL_FAULTS", directory_ / "faults");
   }
-  ~GpuLinkMesh() override {
-    mesh_.reset();
-    std::filesystem::remove_all(directory_);
+  // For the processes that start later.
+  void set(const std::string& name, const std::string& value) {
+    environment_.erase(name);
+    environment_.try_emplace(name, name, value);
   }
   // After what a test adds to the environment.
   void start_mesh() { mesh_.emplace(static_cast<int>(GetParam().size())); }
@@ -121,15 +106,8 @@ class GpuLinkMesh : public ::testing::TestWithParam<std::vector<int>> {
     return std::nullopt;
   }
 
- private:
-  static std::filesystem::path make_directory() {
-    std::string path = ::testing::TempDir() + "tutti-gpu-link-XXXXXX";
-    return mkdtemp(path.data());
-  }
-
- protected:
-  const std::filesystem::path directory_ = make_directory();
-  Environment environment_;
+  const TemporaryDirectory directory_;
+  std::map<std::string, Variable> environment_;
   const Gate gate_;
   std::optional<TestMesh> mesh_;
 };

@@ -195,13 +195,13 @@ void GpuLink::expect_host_links(const std::string& why, int gpus) {
 }
 
 TEST_P(GpuLink, TheSettingIsKept) {
-  environment_.set("TUTTI_GPU_LINK", "host");
+  set("TUTTI_GPU_LINK", "host");
   expect_host_links("gpu_link of its tuttid is host");
 }
 
 TEST_P(GpuLink, WithoutTheLibraryLinksAreUsed) {
-  environment_.set("TUTTI_GPU_LINK", "auto");
-  environment_.set("TUTTI_NCCL_LIBRARY", "libno-such-nccl.so.2");
+  set("TUTTI_GPU_LINK", "auto");
+  set("TUTTI_NCCL_LIBRARY", "libno-such-nccl.so.2");
   expect_host_links("there is no NCCL: libno-such-nccl.so.2");
 }
 
@@ -216,20 +216,20 @@ TEST_P(GpuLink, AnIdThatIsNotMadeIsReported) {
 }
 
 TEST_P(GpuLink, ACommunicatorThatIsNotMadeInTimeIsReported) {
-  environment_.set("TUTTI_NCCL_TIMEOUT_MS", "1000");
+  set("TUTTI_NCCL_TIMEOUT_MS", "1000");
   set_fault("init_hangs 1");
   expect_host_links("NCCL made no communicator within 1000 ms");
 }
 
 // Ranks and worker need a little; what NCCL works on does not fit.
 TEST_P(GpuLink, AGpuWithoutMemoryForItUsesLinks) {
-  environment_.set("FAKE_CUDA_BYTES", std::to_string(100 << 20));
+  set("FAKE_CUDA_BYTES", std::to_string(100 << 20));
   expect_host_links("out of memory");
 }
 
 TEST_P(GpuLink, SeveralGpusOfAHostUseLinks) {
   if (GetParam().front() != 2) GTEST_SKIP() << "the first host has one rank";
-  environment_.set("TUTTI_GPU_LINK", "auto");
+  set("TUTTI_GPU_LINK", "auto");
   expect_host_links("host a: its ranks use 2 GPUs", 2);
 }
 

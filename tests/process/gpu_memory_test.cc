@@ -9,6 +9,7 @@
 #include "proto/mesh.pb.h"
 #include "tests/process/gpu_fixture.h"
 #include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti {
 namespace {
@@ -17,14 +18,11 @@ using namespace testing;
 
 // Names the file of processes whose GPUs hang, before the mesh starts.
 struct HangingGpus {
-  HangingGpus() { setenv("FAKE_CUDA_HANG", file.c_str(), 1); }
-  ~HangingGpus() {
-    unsetenv("FAKE_CUDA_HANG");
-    std::filesystem::remove(file);
-  }
   void hang(pid_t process) const { std::ofstream(file, std::ios::app) << process << std::endl; }
 
-  const std::string file = ::testing::TempDir() + "tutti-hang-" + std::to_string(getpid());
+  const TemporaryDirectory directory;
+  const std::string file = directory / "hang";
+  const Variable named{"FAKE_CUDA_HANG", file};
 };
 
 class GpuWorkers : public HangingGpus, public GpuMesh {

@@ -18,6 +18,7 @@
 
 #include "daemon/control/admin_client.h"
 #include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/test_mesh.h"
 
 namespace {
@@ -63,9 +64,6 @@ size_t occurrences(const std::string& text, const std::string& part) {
 class CliRun : public testing::Test {
  protected:
   void SetUp() override {
-    std::string path = fs::temp_directory_path() / "cli-run-XXXXXX";
-    ASSERT_NE(mkdtemp(path.data()), nullptr);
-    directory_ = path;
     fs::create_directory(directory_ / "tmp");
     unsetenv("TUTTI_ADDRESS");
     setenv("TUTTI", TUTTI_PROGRAM, 1);
@@ -74,7 +72,6 @@ class CliRun : public testing::Test {
 
   void TearDown() override {
     EXPECT_TRUE(fs::is_empty(directory_ / "tmp")) << "tutti left its directory behind";
-    fs::remove_all(directory_);
   }
 
   // Starts the shell command, with a TMPDIR of its own.
@@ -107,7 +104,7 @@ class CliRun : public testing::Test {
     return std::fstream(fifo_path());
   }
 
-  fs::path directory_;
+  const tutti::TemporaryDirectory directory_;
 };
 
 TEST_F(CliRun, RanksAreHostMajorAndKnowTheirPlace) {
@@ -232,8 +229,8 @@ TEST_F(CliRun, RanksSeeTheGpusThatAreTheirs) {
 // NVML does not tell of XIDs that came before a program asked, but the node's agent knows them.
 TEST_F(CliRun, AGpuThatTheNodesAgentHasSeenFailIsNotUsed) {
   const fs::path events = directory_ / "events";
-  setenv("TUTTI_NVML_LIBRARY", TUTTI_FAKE_NVML, 1);
-  setenv("FAKE_NVML_EVENTS", events.c_str(), 1);
+  const tutti::Variable library("TUTTI_NVML_LIBRARY", TUTTI_FAKE_NVML);
+  std::optional<tutti::Variable> told(std::in_place, "FAKE_NVML_EVENTS", events);
   const tutti::testing::TestMesh mesh(1);
   std::ofstream(events) << "0 48" << std::endl;
   const std::string address = mesh.host(0).address;
@@ -242,12 +239,11 @@ TEST_F(CliRun, AGpuThatTheNodesAgentHasSeenFailIsNotUsed) {
     return status.ok() && status->agents(0).gpus(0).failed();
   };
   while (!has_failed()) sched_yield();
-  unsetenv("FAKE_NVML_EVENTS");
+  told.reset();
   const Outcome run = wait_for(start("unset CUDA_VISIBLE_DEVICES\nTUTTI_ADDRESS=" + address +
                                      " exec \"$TUTTI\" run --gpus auto -- sh -c "
                                      "'echo $CUDA_VISIBLE_DEVICES'"));
   EXPECT_EQ(run.out, "GPU-10000000-1111-2222-3333-444444444444\n") << run.err;
-  unsetenv("TUTTI_NVML_LIBRARY");
 }
 
 TEST_F(CliRun, GpusWithoutNvmlAreRefused) {

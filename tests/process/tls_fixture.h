@@ -10,6 +10,7 @@
 
 #include "daemon/control/admin_client.h"
 #include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/test_ca.h"
 #include "tests/support/test_mesh.h"
 
@@ -24,12 +25,9 @@ inline const std::string kHostNames = "DNS:a,DNS:b,IP:127.0.0.1";
 // Made first, because the agents need it to start.
 struct CertificateDirectory {
   CertificateDirectory() {
-    std::string name = ::testing::TempDir() + "tutti_tls_XXXXXX";
-    root = mkdtemp(name.data());
     fs::permissions(root, fs::perms(0755));
     mount("hosts", kHostNames, ca, ca.certificate());
   }
-  ~CertificateDirectory() { fs::remove_all(root); }
   std::string mount(const std::string& name, const std::string& names, const TestCa& issuer,
                     const std::string& authorities) const {
     mount_secret(root + "/" + name, issuer.issue({.common_name = name, .names = names}),
@@ -38,7 +36,8 @@ struct CertificateDirectory {
   }
 
   const TestCa ca{"authority"};
-  std::string root;
+  const TemporaryDirectory directory;
+  const std::string root = directory;
 };
 
 inline LocalMeshOptions two_hosts(const std::string& tls_dir) {

@@ -236,9 +236,8 @@ std::string run(const std::vector<int>& per_host, const Trainer::Body& body) {
 }
 
 TEST(Values, SumsAndMeansOverGrpc) {
-  setenv("TUTTI_TRANSPORT", "grpc", 1);
+  const Variable transport("TUTTI_TRANSPORT", "grpc");
   const TestMesh mesh(2);
-  unsetenv("TUTTI_TRANSPORT");
   EXPECT_EQ(mesh.run("grpc", {2, 2},
                      [](const RankContext& context) {
                        Group group = context.join();

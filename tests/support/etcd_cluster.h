@@ -18,6 +18,7 @@
 
 #include "daemon/base/fd.h"
 #include "tests/support/run_program.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti::testing {
 
@@ -32,8 +33,6 @@ class EtcdCluster {
   // Starts them and waits until they have a leader. With `tls_dir`, which has ca.crt, tls.crt and
   // tls.key, they take clients with certificates of that authority alone.
   explicit EtcdCluster(int members, std::string tls_dir = {}) : tls_dir_(std::move(tls_dir)) {
-    std::string name = std::filesystem::temp_directory_path() / "tutti-etcd-XXXXXX";
-    directory_ = mkdtemp(name.data());
     for (int i = 0; i < members; ++i)
       members_.push_back({free_port(), free_port(), free_port(), 0});
     for (int i = 0; i < members; ++i) start(i);
@@ -41,7 +40,6 @@ class EtcdCluster {
   }
   ~EtcdCluster() {
     for (int i = 0; i < size(); ++i) stop(i);
-    std::filesystem::remove_all(directory_);
   }
   EtcdCluster(const EtcdCluster&) = delete;
   EtcdCluster& operator=(const EtcdCluster&) = delete;
@@ -187,7 +185,7 @@ class EtcdCluster {
   }
 
   const std::string tls_dir_;
-  std::filesystem::path directory_;
+  const TemporaryDirectory directory_;
   std::vector<Member> members_;
 };
 

@@ -22,6 +22,7 @@
 #include "client/tutti.hpp"
 #include "daemon/launch/launch.h"
 #include "tests/support/run_program.h"
+#include "tests/support/variable.h"
 
 namespace tutti::testing {
 
@@ -253,12 +254,9 @@ class TestMesh {
 // Its tensors of ordinary memory pass between hosts through windows of 512 KiB, in segments of
 // 16 MiB.
 inline TestMesh mesh_with_small_windows(int hosts) {
-  setenv("TUTTI_SLICE_BYTES", "65536", 1);
-  setenv("TUTTI_SEGMENT_BYTES", "16777216", 1);
-  TestMesh mesh(hosts);
-  unsetenv("TUTTI_SLICE_BYTES");
-  unsetenv("TUTTI_SEGMENT_BYTES");
-  return mesh;
+  const Variable slice("TUTTI_SLICE_BYTES", "65536");
+  const Variable segment("TUTTI_SEGMENT_BYTES", "16777216");
+  return TestMesh(hosts);
 }
 
 // A mesh of the hosts a and b.

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "tests/support/cuda_driver.h"
+#include "tests/support/variable.h"
 
 namespace tutti {
 namespace {
@@ -348,13 +349,12 @@ TEST_F(GpuMemoryTest, NothingIsTouchedOnceItIsGone) {
 
 // What the driver does then reaches nobody.
 TEST_F(GpuMemoryTest, ADriverThatHangsDoesNotHoldUpTheEnd) {
-  setenv("FAKE_CUDA_SLOW_CONTEXTS", "6000", 1);
+  const Variable slow("FAKE_CUDA_SLOW_CONTEXTS", "6000");
   const Answered answered = offer(trainer, words(0, kPage));
   EXPECT_FALSE(memory->close());
   memory.reset();
   trainer.reset();
   while (fault.use_count() > 1) std::this_thread::yield();  // The thread has one.
-  unsetenv("FAKE_CUDA_SLOW_CONTEXTS");
   EXPECT_EQ(posted.size(), 0u);
   EXPECT_FALSE(answered->has_value());
 }
