@@ -220,7 +220,7 @@ TEST_F(AgentDoor, WaitsForAKilledPredecessorToBeGone) {
   Fd predecessor(open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_EQ(flock(predecessor.get(), LOCK_EX | LOCK_NB), 0);
   const pid_t agent = run({});
-  EXPECT_TRUE(wait_until([&] { return opened(agent, lock); }));
+  EXPECT_TRUE(await([&] { return opened(agent, lock); }));
   predecessor.reset();
   EXPECT_TRUE(next_notification().starts_with("READY=1\nSTATUS=serves: socket ")) << log();
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
@@ -236,11 +236,11 @@ TEST_F(AgentDoor, StoppedAgentIsNoticedByItsCoordinator) {
   };
   const pid_t second = start({"--socket=" + home + "/b.sock", "--run-dir=" + home + "/b",
                               "--host=b", "--coordinator=" + coordinator, tokens});
-  EXPECT_TRUE(wait_until([&] { return agents() == 2; }));
+  EXPECT_TRUE(await([&] { return agents() == 2; }));
   kill(second, SIGSTOP);
-  EXPECT_TRUE(wait_until([&] { return agents() == 1; }));
+  EXPECT_TRUE(await([&] { return agents() == 1; }));
   kill(second, SIGCONT);
-  EXPECT_TRUE(wait_until([&] { return agents() == 2; }));
+  EXPECT_TRUE(await([&] { return agents() == 2; }));
 }
 
 TEST_F(AgentDoor, LastOfFileEnvironmentAndFlagsWins) {

@@ -54,7 +54,7 @@ TEST_F(AgentGpus, AFatalXidIsReportedAndLoggedOnce) {
   emit("2 79");
   emit("2 79");
   emit("1 31");
-  ASSERT_TRUE(wait_until([&] { return count_in_log("GPU 1 (NVIDIA H100") > 0; })) << log();
+  ASSERT_TRUE(await([&] { return count_in_log("GPU 1 (NVIDIA H100") > 0; })) << log();
   const std::string said =
       "GPU 2 (NVIDIA H100, GPU-20000000-1111-2222-3333-444444444444, "
       "00000000:3B:00.0) failed: XID 79 (GPU has fallen off the bus); reset "

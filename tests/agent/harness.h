@@ -44,11 +44,6 @@ inline std::string read_file(const std::string& path) {
   return text.str();
 }
 
-template <class Done>
-bool wait_until(Done done, std::source_location at = std::source_location::current()) {
-  return tutti::await(done, at);
-}
-
 struct TrainerSocket {
   explicit TrainerSocket(const std::string& path) {
     auto connected = connect_unix(path, SOCK_STREAM);
@@ -151,8 +146,7 @@ struct AgentTest : testing::Test {
     const size_t before = count_in_log("serves: socket ");
     const pid_t pid = run(flags);
     EXPECT_TRUE(next_notification().starts_with("READY=1\nSTATUS=serves: socket ")) << log();
-    EXPECT_TRUE(output.valid() ||
-                wait_until([&] { return count_in_log("serves: socket ") > before; }));
+    EXPECT_TRUE(output.valid() || await([&] { return count_in_log("serves: socket ") > before; }));
     return pid;
   }
   // Returns the wait status.

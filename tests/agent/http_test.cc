@@ -92,7 +92,7 @@ TEST_F(AgentHttp, TextsOfAWorkerForgeNoLinesAndTurnNoTerminal) {
       "x\"} 1?tutti_jobs{host=\"a\"} 666??[31m?"
       "?<b>";
   v1::WorkerReport said;
-  ASSERT_TRUE(wait_until([&] {
+  ASSERT_TRUE(await([&] {
     const auto reply = admin_status(address(), true, kPatienceMs);
     if (reply.ok() && reply->agents(0).workers_size() == 1) said = reply->agents(0).workers(0);
     return !said.state().empty();
@@ -133,12 +133,12 @@ TEST_F(AgentHttp, ReadinessFollowsDraining) {
   start({"--metrics-listen=127.0.0.1:0"});
   EXPECT_THAT(get("/readyz"), StartsWith("HTTP/1.1 200 "));
   ASSERT_TRUE(admin_drain(address(), false, kPatienceMs).ok());
-  EXPECT_TRUE(wait_until([&] { return get("/readyz").starts_with("HTTP/1.1 503 "); }));
+  EXPECT_TRUE(await([&] { return get("/readyz").starts_with("HTTP/1.1 503 "); }));
   EXPECT_THAT(get("/readyz"), HasSubstr("\r\n\r\nhost a is draining\n"));
   EXPECT_THAT(get("/healthz"), StartsWith("HTTP/1.1 200 "));
   EXPECT_THAT(get("/metrics"), HasSubstr("\ntutti_agent_serving{host=\"a\"} 0\n"));
   ASSERT_TRUE(admin_drain(address(), true, kPatienceMs).ok());
-  EXPECT_TRUE(wait_until([&] { return get("/readyz").starts_with("HTTP/1.1 200 "); }));
+  EXPECT_TRUE(await([&] { return get("/readyz").starts_with("HTTP/1.1 200 "); }));
 }
 
 TEST_F(AgentHttp, AnAgentWithoutItsCoordinatorIsNotReady) {

@@ -72,7 +72,7 @@ TEST_F(AgentLog, ThatIsNotReadDoesNotHoldUpWorkersEither) {
   EXPECT_EQ(welcome.code(), TUTTI_OK);
   EXPECT_EQ(kill(static_cast<pid_t>(welcome.worker_pid()), 0), 0);
   trainers.clear();
-  EXPECT_TRUE(wait_until([&] { return kill(static_cast<pid_t>(welcome.worker_pid()), 0) != 0; }));
+  EXPECT_TRUE(await([&] { return kill(static_cast<pid_t>(welcome.worker_pid()), 0) != 0; }));
 }
 
 // The job's user chooses it.
@@ -82,7 +82,7 @@ TEST_F(AgentTest, WhatAWorkerWritesIsCleanedAndSaysWhoseItIs) {
   ASSERT_EQ(welcome.code(), TUTTI_OK);
   kill(std::stoi(field(welcome, "pid")), SIGKILL);
   const std::string prefix = "] job \"write\": ";
-  EXPECT_TRUE(wait_until([&] { return count_in_log("last without an end") == 1; })) << log();
+  EXPECT_TRUE(await([&] { return count_in_log("last without an end") == 1; })) << log();
   EXPECT_THAT(log(), HasSubstr("serves")) << "the worker cut the log";
   EXPECT_THAT(log(), ContainsRegex("error tuttid.[0-9]+" + prefix + "worker.7. in words"));
   EXPECT_THAT(log(), HasSubstr(prefix + "tuttid[1] audit: root: stop: OK"));
@@ -107,8 +107,7 @@ TEST_F(AgentTest, WhatAWorkerWritesWhileThereIsNoAgentIsInTheNextOnesLog) {
   ASSERT_EQ(welcome.code(), TUTTI_OK);
   end(first, SIGKILL);
   start({});
-  EXPECT_TRUE(wait_until([&] { return count_in_log("job \"write\": between agents") == 1; }))
-      << log();
+  EXPECT_TRUE(await([&] { return count_in_log("job \"write\": between agents") == 1; })) << log();
   EXPECT_EQ(kill(std::stoi(field(welcome, "pid")), 0), 0);
 }
 

@@ -77,8 +77,8 @@ TEST_F(AgentRules, UsersSeeTheirOwnJobsAndMayNotAdministerAsRoot) {
   const std::string here = " (pid " + std::to_string(getpid()) + "): ";
   const std::string refused =
       "audit: user 65534" + here + "stop the agent and its jobs: PERMISSION_DENIED";
-  EXPECT_TRUE(wait_until([&] { return count_in_log(refused) == 1; })) << log();
-  EXPECT_TRUE(wait_until([&] { return count_in_log("audit: user 0" + here + "drain: OK") == 1; }))
+  EXPECT_TRUE(await([&] { return count_in_log(refused) == 1; })) << log();
+  EXPECT_TRUE(await([&] { return count_in_log("audit: user 0" + here + "drain: OK") == 1; }))
       << log();
 }
 
@@ -117,7 +117,7 @@ TEST_F(AgentRules, UsersWithJobsOfOneNameHaveWorkersOfTheirOwnAsRoot) {
   EXPECT_EQ(field(join_as(kNobody, "demo"), "pid"), field(theirs, "pid"));
   end(agent, SIGKILL);
   start();
-  EXPECT_TRUE(wait_until([&] { return count_in_log("took over job \"demo\"") == 2; }));
+  EXPECT_TRUE(await([&] { return count_in_log("took over job \"demo\"") == 2; }));
   EXPECT_EQ(field(join_as(kNobody, "demo"), "pid"), field(theirs, "pid"));
   EXPECT_EQ(field(join("demo"), "pid"), field(ours, "pid"));
 }
@@ -128,7 +128,7 @@ TEST_F(AgentRules, AWorkerThatShowsNoPassOfThisHostIsNotTakenOver) {
   join("demo");
   end(agent, SIGKILL);
   start();
-  EXPECT_TRUE(wait_until([&] { return count_in_log("shows no pass of this agent") == 1; }));
+  EXPECT_TRUE(await([&] { return count_in_log("shows no pass of this agent") == 1; }));
   EXPECT_EQ(count_in_log("took over job"), 1u);
   const v1::Welcome refused = join("forge", 1);
   EXPECT_EQ(refused.code(), TUTTI_UNAVAILABLE) << refused.message();
@@ -177,7 +177,7 @@ TEST_F(AgentRules, AUserHasNoMoreJobsThanAllowedAndOthersGoOnAsRoot) {
   EXPECT_EQ(join_as(kDaemon, "job5").code(), TUTTI_OK);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(join("ours" + std::to_string(i)).code(), TUTTI_OK);
   kill(std::stoi(field(jobs[0], "pid")), SIGKILL);
-  EXPECT_TRUE(wait_until([&] { return join_as(kNobody, "job7").code() == TUTTI_OK; }));
+  EXPECT_TRUE(await([&] { return join_as(kNobody, "job7").code() == TUTTI_OK; }));
 }
 
 TEST_F(AgentRules, AUserHasNoMoreRanksThanAllowedAsRoot) {

@@ -26,7 +26,7 @@ struct AgentService : AgentTest {
     return next_notification();
   }
   void expect_in_log(const std::string& words) {
-    EXPECT_TRUE(wait_until([&] { return count_in_log(words) > 0; })) << words << "\n" << log();
+    EXPECT_TRUE(await([&] { return count_in_log(words) > 0; })) << words << "\n" << log();
   }
 };
 
@@ -146,7 +146,7 @@ TEST_F(AgentService, EndsTheJobsAfterDrainMs) {
   const int worker = std::stoi(field(join("first"), "pid"));
   kill(agent, SIGTERM);
   EXPECT_EQ(exit_code(agent), 0);
-  EXPECT_TRUE(wait_until([&] { return kill(worker, 0) != 0; })) << "the worker lives on";
+  EXPECT_TRUE(await([&] { return kill(worker, 0) != 0; })) << "the worker lives on";
 }
 
 TEST_F(AgentService, EndsAtOnceOnASecondSignalAndItsJobsGoOn) {

@@ -35,14 +35,14 @@ struct AgentTrace : AgentTest {
   void end_job(const v1::Welcome& welcome) {
     const size_t before = count_in_log("killed by signal 9");
     kill(std::stoi(field(welcome, "pid")), SIGKILL);
-    EXPECT_TRUE(wait_until([&] { return count_in_log("killed by signal 9") > before; })) << log();
+    EXPECT_TRUE(await([&] { return count_in_log("killed by signal 9") > before; })) << log();
   }
 };
 
 TEST_F(AgentTrace, IsOfTheWorkersJobAndKeptWhenItEnds) {
   start();
   const v1::Welcome welcome = join("record");
-  ASSERT_TRUE(wait_until([&] { return traces("record").size() == 1; }));
+  ASSERT_TRUE(await([&] { return traces("record").size() == 1; }));
   v1::HostTrace trace = traces("record").at(0);
   EXPECT_EQ(trace.host(), "a");
   EXPECT_EQ(trace.job(), "record");
@@ -54,17 +54,17 @@ TEST_F(AgentTrace, IsOfTheWorkersJobAndKeptWhenItEnds) {
   EXPECT_EQ(trace.ranks(0).operations(0).count(), 123u);
   EXPECT_TRUE(traces("other").empty());
   end_job(welcome);
-  ASSERT_TRUE(wait_until([&] { return traces("record").at(0).ended(); }));
+  ASSERT_TRUE(await([&] { return traces("record").at(0).ended(); }));
   EXPECT_EQ(traces("record").at(0).ranks(0).operations(0).count(), 123u);
 }
 
 TEST_F(AgentTrace, TheNextAgentGetsThoseOfRunningJobs) {
   const pid_t first = start();
   join("record");
-  ASSERT_TRUE(wait_until([&] { return traces("record").size() == 1; }));
+  ASSERT_TRUE(await([&] { return traces("record").size() == 1; }));
   end(first, SIGKILL);
   start();
-  EXPECT_TRUE(wait_until([&] { return traces("record").size() == 1; }));
+  EXPECT_TRUE(await([&] { return traces("record").size() == 1; }));
 }
 
 TEST_F(AgentTrace, WhatIsNoRecorderIsDropped) {
@@ -73,9 +73,9 @@ TEST_F(AgentTrace, WhatIsNoRecorderIsDropped) {
     join(job);
   for (const std::string job : {"record-pipe", "record-program"}) {
     const std::string line = "job \"" + job + "\": this is no memory of a flight recorder";
-    EXPECT_TRUE(wait_until([&] { return count_in_log(line) > 0; })) << log();
+    EXPECT_TRUE(await([&] { return count_in_log(line) > 0; })) << log();
   }
-  ASSERT_TRUE(wait_until([&] { return traces("record").size() == 1; }));
+  ASSERT_TRUE(await([&] { return traces("record").size() == 1; }));
   for (const std::string job : {"record-pipe", "record-program", "record-garbage"})
     EXPECT_TRUE(traces(job).empty()) << job;
 }
@@ -85,7 +85,7 @@ TEST_F(AgentTrace, UsersSeeThoseOfTheirOwnJobsAloneAsRoot) {
   start();
   const v1::Welcome theirs = join_as(kNobody, "record");
   join("record");
-  ASSERT_TRUE(wait_until([&] { return traces("record").size() == 2; }));
+  ASSERT_TRUE(await([&] { return traces("record").size() == 2; }));
   for (const bool ended : {false, true}) {
     if (ended) end_job(theirs);
     EXPECT_EQ(traces_seen_by(kNobody, "record"), 1u);
@@ -99,15 +99,15 @@ TEST_F(AgentTrace, AFewEndedJobsAreKeptForAWhileAsRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to be several users";
   start({"--trace-jobs=2"});
   const v1::Welcome theirs = join_as(kNobody, "record-theirs");
-  ASSERT_TRUE(wait_until([&] { return traces("record-theirs").size() == 1; }));
+  ASSERT_TRUE(await([&] { return traces("record-theirs").size() == 1; }));
   end_job(theirs);
   for (int i = 0; i < 3; ++i) {
     const std::string job = "record-" + std::to_string(i);
     const v1::Welcome ours = join(job);
-    ASSERT_TRUE(wait_until([&] { return traces(job).size() == 1; }));
+    ASSERT_TRUE(await([&] { return traces(job).size() == 1; }));
     end_job(ours);
   }
-  ASSERT_TRUE(wait_until([&] { return traces("").size() == 2; }));
+  ASSERT_TRUE(await([&] { return traces("").size() == 2; }));
   EXPECT_EQ(traces("record-2").size(), 1u) << "the newest of who has the most";
   EXPECT_EQ(traces("record-theirs").size(), 1u) << "of who has the fewest";
 }
@@ -115,9 +115,9 @@ TEST_F(AgentTrace, AFewEndedJobsAreKeptForAWhileAsRoot) {
 TEST_F(AgentTrace, EndedJobsAreKeptNoLongerThanIsSet) {
   start({"--trace-keep-ms=0"});
   const v1::Welcome welcome = join("record");
-  ASSERT_TRUE(wait_until([&] { return traces("record").size() == 1; }));
+  ASSERT_TRUE(await([&] { return traces("record").size() == 1; }));
   end_job(welcome);
-  EXPECT_TRUE(wait_until([&] { return traces("record").empty(); }));
+  EXPECT_TRUE(await([&] { return traces("record").empty(); }));
 }
 
 }  // namespace

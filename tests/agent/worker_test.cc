@@ -49,7 +49,7 @@ TEST_F(AgentWorkers, RanksOfAJobShareOneAndJobsDoNot) {
   const std::string red = field(join("red"), "pid");
   EXPECT_EQ(field(join("red", 1), "pid"), red);
   EXPECT_NE(field(join("blue"), "pid"), red);
-  EXPECT_TRUE(wait_until([&] { return count_in_log("started for user") == 2; })) << log();
+  EXPECT_TRUE(await([&] { return count_in_log("started for user") == 2; })) << log();
 }
 
 TEST_F(AgentWorkers, DeathIsLoggedOnceAndTheNextJoinStartsAnother) {
@@ -60,7 +60,7 @@ TEST_F(AgentWorkers, DeathIsLoggedOnceAndTheNextJoinStartsAnother) {
   kill(worker, SIGKILL);
   EXPECT_TRUE(trainers[0].ended());
   const std::string words = "(pid " + std::to_string(worker) + ") was killed by signal 9";
-  EXPECT_TRUE(wait_until([&] { return count_in_log(words) == 1; })) << log();
+  EXPECT_TRUE(await([&] { return count_in_log(words) == 1; })) << log();
   const v1::Welcome again = join("demo");
   EXPECT_EQ(again.code(), TUTTI_OK);
   EXPECT_NE(field(again, "pid"), field(first, "pid"));
@@ -71,7 +71,7 @@ TEST_F(AgentWorkers, DeathIsLoggedOnceAndTheNextJoinStartsAnother) {
 TEST_F(AgentWorkers, DeathDuringAdoptionEndsTheTrainersConnection) {
   start();
   for (int i = 0; i < 3; ++i) EXPECT_EQ(join("die").message(), "gone");
-  EXPECT_TRUE(wait_until([&] {
+  EXPECT_TRUE(await([&] {
     return count_in_log("ended with exit code 3") == count_in_log("started for user");
   })) << log();
   EXPECT_EQ(join("demo").code(), TUTTI_OK);
@@ -90,8 +90,7 @@ TEST_F(AgentWorkers, NextAgentAdoptsTheLiveAndRemovesTheDead) {
   EXPECT_EQ(field(join("red", 1), "pid"), field(red, "pid"));
   EXPECT_NE(field(join("blue", 1), "pid"), field(blue, "pid"));
   kill(std::stoi(field(red, "pid")), SIGKILL);
-  EXPECT_TRUE(
-      wait_until([&] { return count_in_log("(pid " + field(red, "pid") + ") is gone") == 1; }));
+  EXPECT_TRUE(await([&] { return count_in_log("(pid " + field(red, "pid") + ") is gone") == 1; }));
 }
 
 TEST_F(AgentWorkers, OneThatDoesNotAnswerTheNextAgentIsNotDoubled) {
@@ -203,7 +202,7 @@ TEST_F(AgentWorkers, ManyJoinsLeakNoDescriptors) {
     join("demo", 9);
     trainers.clear();
   }
-  EXPECT_TRUE(wait_until([&] { return descriptors() <= before; })) << descriptors();
+  EXPECT_TRUE(await([&] { return descriptors() <= before; })) << descriptors();
 }
 
 }  // namespace

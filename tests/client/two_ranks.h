@@ -117,14 +117,14 @@ class TwoRanksTest : public ::testing::Test {
  private:
   void admit(int listener, Rank& rank) {
     tutti::Fd socket;
-    ASSERT_TRUE(turn_until(loop_, [&] {
+    ASSERT_TRUE(await(loop_, [&] {
       socket = tutti::Fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
       return socket.valid();
     }));
     bool said = false;
     const HelloReader reader(loop_, socket.get(), Clock::now() + Millis(30'000),
                              [&](const Result<v1::Hello>& hello) { said = hello.ok(); });
-    ASSERT_TRUE(turn_until(loop_, [&] { return said; }));
+    ASSERT_TRUE(await(loop_, [&] { return said; }));
     auto opened = Trainer::open(loop_, std::move(socket), rank.events);
     ASSERT_TRUE(opened.ok());
     rank.at_worker = *std::move(opened);

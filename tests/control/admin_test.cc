@@ -89,10 +89,10 @@ TEST(MeshAdmin, HealthServiceFollowsDrainingAndRegistration) {
   EXPECT_THAT(lonely.server->registered().message(), HasSubstr("coordinator 127.0.0.1:1"));
   Node joined("c", node.address());
   Loop loop;
-  EXPECT_TRUE(turn_until(loop, [&] { return joined.server->registered().ok(); }));
+  EXPECT_TRUE(await(loop, [&] { return joined.server->registered().ok(); }));
   EXPECT_EQ(health(joined), std::string("\x08\x01"));
   node.server.reset();
-  EXPECT_TRUE(turn_until(loop, [&] { return health(joined) == std::string("\x08\x02"); }));
+  EXPECT_TRUE(await(loop, [&] { return health(joined) == std::string("\x08\x02"); }));
 }
 
 TEST(MeshAdmin, ReflectionListsTheServices) {
@@ -128,7 +128,7 @@ TEST(MeshAdmin, StatusThroughEitherAgentShowsBoth) {
   for (const Node* asked : {&first, &second}) {
     Result<v1::StatusReply> reply = v1::StatusReply();
     Loop loop;
-    ASSERT_TRUE(turn_until(loop, [&] {
+    ASSERT_TRUE(await(loop, [&] {
       reply = admin_status(asked->address(), false, 5'000);
       return reply.ok() && reply->agents_size() == 2;
     }));
@@ -153,9 +153,9 @@ TEST(MeshAdmin, AgentThatEndsLeavesTheList) {
     return reply.ok() ? reply->agents_size() : 0;
   };
   Loop loop;
-  ASSERT_TRUE(turn_until(loop, [&] { return agents() == 2; }));
+  ASSERT_TRUE(await(loop, [&] { return agents() == 2; }));
   second.reset();
-  EXPECT_TRUE(turn_until(loop, [&] { return agents() == 1; }));
+  EXPECT_TRUE(await(loop, [&] { return agents() == 1; }));
 }
 
 TEST(MeshAdmin, LostCoordinatorIsShownAsUnreachable) {
@@ -270,7 +270,7 @@ TEST(MeshAdmin, WhoTrustsTheNetworkTakesAllForAgents) {
   EXPECT_EQ(admin_drain(node.address(), false, 5'000).code(), Code::permission_denied);
   Node second("b", node.address(), "127.0.0.1:0", {.trust_network = true});
   Loop loop;
-  EXPECT_TRUE(turn_until(loop, [&] {
+  EXPECT_TRUE(await(loop, [&] {
     const auto reply = admin_status(second.address(), false, 5'000);
     return reply.ok() && reply->agents_size() == 2;
   }));
@@ -288,7 +288,7 @@ TEST(MeshAdmin, AgentsWithATokenListEachOtherAndNobodyElse) {
   for (const Node* asked : {&first, &second}) {
     Loop loop;
     Result<v1::StatusReply> reply = v1::StatusReply();
-    ASSERT_TRUE(turn_until(loop, [&] {
+    ASSERT_TRUE(await(loop, [&] {
       reply = admin_status(asked->address(), false, 5'000);
       return reply.ok() && reply->agents_size() == 2;
     }));
@@ -348,8 +348,8 @@ TEST(MeshAdmin, UsersSeeAndChangeTheirOwnJobsOnly) {
   worker.join(0, 2);
   for (const Node* asked : {&first, &second}) {
     AsUser user{*asked->server};
-    ASSERT_TRUE(turn_until(loop, [&] { return user.set_strategy("demo") == Code::ok; }));
-    ASSERT_TRUE(turn_until(loop, [&] { return user.status().status().agents_size() == 2; }));
+    ASSERT_TRUE(await(loop, [&] { return user.set_strategy("demo") == Code::ok; }));
+    ASSERT_TRUE(await(loop, [&] { return user.status().status().agents_size() == 2; }));
     const v1::StatusReply seen = user.status().status();
     ASSERT_EQ(seen.agents(0).workers_size(), 1);
     EXPECT_EQ(seen.agents(0).workers(0).uid(), 1'000u);
@@ -372,7 +372,7 @@ TEST(MeshAdmin, UsersSeeTheTracesOfTheirOwnJobsOnlyWhereverTheyAsk) {
   Loop loop;
   for (const Node* asked : {&first, &second}) {
     AsUser user{*asked->server};
-    ASSERT_TRUE(turn_until(loop, [&] { return user.trace().hosts_size() == 2; }));
+    ASSERT_TRUE(await(loop, [&] { return user.trace().hosts_size() == 2; }));
     const v1::TraceReply seen = user.trace();
     EXPECT_EQ(seen.hosts(0).host(), "a");
     EXPECT_EQ(seen.hosts(1).host(), "b");
@@ -430,7 +430,7 @@ TEST(MeshAdmin, WhileNobodyIsElectedWhatNeedsTheCoordinatorIsRefusedWithTheReaso
   node.agent.uids = {1'000};
   Loop loop;
   Status strategy;
-  ASSERT_TRUE(turn_until(loop, [&] {
+  ASSERT_TRUE(await(loop, [&] {
     strategy = admin_set_strategy(node.server->address(), "demo", "ring", 5'000);
     return strategy.message().find("has not answered for") != std::string::npos;
   })) << strategy.to_string();

@@ -15,13 +15,13 @@ struct Mesh : ::testing::Test {
   // Ranks 0 and 1 on host a, 2 and 3 on host b, all in one epoch.
   void join_four() {
     for (uint32_t rank = 0; rank < 4; ++rank) (rank < 2 ? *a : *b).join(rank, 4);
-    ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1 && b->rosters.size() == 1; }));
+    ASSERT_TRUE(await(loop, [&] { return a->rosters.size() == 1 && b->rosters.size() == 1; }));
   }
 
   // Turns the loop until `done`. Repeats joins that failed because a coordinator had ended.
   template <class Done>
   bool rejoin_until(uint32_t world_size, const std::vector<FakeWorkerClient*>& clients, Done done) {
-    return turn_until(loop, [&] {
+    return await(loop, [&] {
       for (FakeWorkerClient* client : clients)
         for (const auto& [rank, why] : std::exchange(client->refused, {})) {
           EXPECT_EQ(why.code(), Code::unavailable) << why.to_string();
@@ -53,7 +53,7 @@ TEST_F(Mesh, FourRanksOverTwoWorkersGetOneRoster) {
 TEST_F(Mesh, NextEpochHasItsOwnSecret) {
   for (uint32_t epoch = 1; epoch <= 2; ++epoch) {
     a->join(0, 1);
-    ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == epoch; }));
+    ASSERT_TRUE(await(loop, [&] { return a->rosters.size() == epoch; }));
     a->client->report_gone(epoch, 0, {});
   }
   EXPECT_EQ(a->rosters[1].epoch, 2u);
@@ -63,7 +63,7 @@ TEST_F(Mesh, NextEpochHasItsOwnSecret) {
 TEST_F(Mesh, MissingRanksAreNamedWhenTimeIsUp) {
   a->join(0, 4, 200);
   b->join(3, 4, 60'000);
-  ASSERT_TRUE(turn_until(loop, [&] { return !a->refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !a->refused.empty(); }));
   EXPECT_EQ(a->refused[0].first, 0u);
   EXPECT_EQ(a->refused[0].second.code(), Code::deadline_exceeded);
   EXPECT_THAT(a->refused[0].second.message(), HasSubstr("of 4 ha"));
@@ -73,11 +73,11 @@ TEST_F(Mesh, MissingRanksAreNamedWhenTimeIsUp) {
 
 TEST_F(Mesh, TakenRankIsRefusedAndDifferingWorldSizesAreToBoth) {
   a->join(0, 4);
-  ASSERT_TRUE(turn_until(
-      loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
+  ASSERT_TRUE(
+      await(loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
   b->join(0, 4);
   b->join(1, 3);
-  ASSERT_TRUE(turn_until(loop, [&] { return b->refused.size() == 2 && !a->refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return b->refused.size() == 2 && !a->refused.empty(); }));
   EXPECT_EQ(b->refused[0].second.code(), Code::already_exists);
   EXPECT_THAT(b->refused[0].second.message(), HasSubstr("(host a, pid 100)"));
   EXPECT_EQ(b->refused[1].second.code(), Code::failed_precondition);
@@ -90,12 +90,12 @@ TEST_F(Mesh, TakenRankIsRefusedAndDifferingWorldSizesAreToBoth) {
 TEST_F(Mesh, WorkerThatEndsAbortsTheEpochByName) {
   join_four();
   b.reset();
-  ASSERT_TRUE(turn_until(loop, [&] { return !a->aborted.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !a->aborted.empty(); }));
   EXPECT_EQ(a->aborted[0].first, 1u);
   EXPECT_EQ(a->aborted[0].second,
             unavailable("the worker of host b (ranks 2, 3) is gone", {-1, "b"}));
   a->join(0, 1);
-  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 2; }));
+  ASSERT_TRUE(await(loop, [&] { return a->rosters.size() == 2; }));
   EXPECT_EQ(a->rosters[1].epoch, 2u);
 }
 
@@ -105,10 +105,10 @@ TEST_F(Mesh, DeadRankMakesRoomForTheNextEpoch) {
   for (uint32_t rank : {2u, 3u}) b->join(rank, 4);
   // The coordinator has received all earlier messages of b.
   b->join(9, 4);
-  ASSERT_TRUE(turn_until(loop, [&] { return !b->refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !b->refused.empty(); }));
   EXPECT_EQ(b->refused[0].first, 9u);
   for (uint32_t rank : {0u, 1u}) a->join(rank, 4);
-  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 2 && b->rosters.size() == 2; }));
+  ASSERT_TRUE(await(loop, [&] { return a->rosters.size() == 2 && b->rosters.size() == 2; }));
   EXPECT_EQ(a->rosters[1].epoch, 2u);
   EXPECT_TRUE(a->aborted.empty() && b->aborted.empty());
 }
@@ -118,14 +118,14 @@ TEST_F(Mesh, WithdrawnJoinMayBeMadeAgain) {
   a->client->report_gone(0, 0, {});
   a->join(0, 2);
   a->join(1, 2);
-  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return a->rosters.size() == 1; }));
   EXPECT_TRUE(a->refused.empty());
 }
 
 TEST_F(Mesh, StrategyReachesTheJobsWorkers) {
   join_four();
   ASSERT_TRUE(admin_set_strategy(node.address(), "demo", "{\"Tree\":2}", 5'000).ok());
-  ASSERT_TRUE(turn_until(loop, [&] { return !a->strategies.empty() && !b->strategies.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !a->strategies.empty() && !b->strategies.empty(); }));
   EXPECT_EQ(a->strategies[0], "tree:2");
   EXPECT_EQ(b->strategies[0], "tree:2");
 }
@@ -133,19 +133,19 @@ TEST_F(Mesh, StrategyReachesTheJobsWorkers) {
 TEST_F(Mesh, CoordinatorMayBeRestartedUnderARunningJob) {
   join_four();
   ASSERT_TRUE(admin_set_strategy(node.address(), "demo", "ring", 5'000).ok());
-  ASSERT_TRUE(turn_until(loop, [&] { return !a->strategies.empty() && !b->strategies.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !a->strategies.empty() && !b->strategies.empty(); }));
   a->join(1, 4);  // Refused; by then all earlier messages of the stream have arrived.
-  ASSERT_TRUE(turn_until(loop, [&] { return !a->refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !a->refused.empty(); }));
   const std::string address = node.address();
   node.server.reset();
   Node second("a", "", address);
   // Both have resumed once the new coordinator knows all four ranks as running.
   FakeWorkerClient c(loop, address, "c");
   for (uint32_t rank : {0u, 3u}) {
-    ASSERT_TRUE(turn_until(loop, [&] {
+    ASSERT_TRUE(await(loop, [&] {
       c.refused.clear();
       c.join(rank, 4, 1'000);
-      turn_until(loop, [&] { return !c.refused.empty(); });
+      await(loop, [&] { return !c.refused.empty(); });
       return !c.refused.empty() && c.refused[0].second.code() == Code::already_exists;
     }));
   }
@@ -158,7 +158,7 @@ TEST_F(Mesh, CoordinatorMayBeRestartedUnderARunningJob) {
     client.client->report_gone(1, rank, {});
     client.join(rank, 4);
   }
-  ASSERT_TRUE(turn_until(loop, [&] { return b->rosters.size() == 2; }));
+  ASSERT_TRUE(await(loop, [&] { return b->rosters.size() == 2; }));
   EXPECT_EQ(b->rosters[1].epoch, 2u);
   EXPECT_EQ(b->rosters[1].strategy, "ring");
 }
@@ -213,22 +213,22 @@ TEST_F(Mesh, WorkerThatForgotNothingKeepsAForgetfulOneFromAnOldNumber) {
 
 TEST_F(Mesh, WaitingJoinsAreSentAgainWhenTheCoordinatorIsBack) {
   a->join(0, 2);
-  ASSERT_TRUE(turn_until(
-      loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
+  ASSERT_TRUE(
+      await(loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
   const std::string address = node.address();
   node.server.reset();
   Node second("a", "", address);
   b->join(1, 2);
-  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1 && b->rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return a->rosters.size() == 1 && b->rosters.size() == 1; }));
   EXPECT_TRUE(a->refused.empty());
 }
 
 TEST_F(Mesh, WaitingJoinsFailInTimeWhenTheCoordinatorIsLost) {
   a->join(0, 2, 2'000);
-  ASSERT_TRUE(turn_until(
-      loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
+  ASSERT_TRUE(
+      await(loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
   node.server.reset();
-  ASSERT_TRUE(turn_until(loop, [&] { return !a->refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !a->refused.empty(); }));
   EXPECT_EQ(a->refused[0].second.code(), Code::unavailable);
   EXPECT_THAT(a->refused[0].second.message(), HasSubstr("cannot reach the coordinator"));
 }
@@ -238,16 +238,16 @@ TEST_F(Mesh, JoinWaitsForACoordinatorThatStartsLater) {
   node.server.reset();
   FakeWorkerClient late(loop, address, "late");
   late.join(0, 1);
-  ASSERT_TRUE(turn_until(loop, [&] { return true; }));
+  ASSERT_TRUE(await(loop, [&] { return true; }));
   Node second("a", "", address);
-  ASSERT_TRUE(turn_until(loop, [&] { return late.rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return late.rosters.size() == 1; }));
 }
 
 TEST_F(Mesh, JoinWithoutACoordinatorFailsInTimeAndSaysHowToStartOne) {
   node.server.reset();
   FakeWorkerClient lone(loop, "127.0.0.1:1", "lone");
   lone.join(0, 1, 300);
-  ASSERT_TRUE(turn_until(loop, [&] { return !lone.refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !lone.refused.empty(); }));
   EXPECT_EQ(lone.refused[0].second.code(), Code::unavailable);
   EXPECT_THAT(lone.refused[0].second.message(), HasSubstr("tuttid --listen 127.0.0.1:1"));
 }
@@ -256,13 +256,12 @@ TEST_F(Mesh, JoinWithoutACoordinatorFailsInTimeAndSaysHowToStartOne) {
 TEST_F(Mesh, AResumeOfManyRanksArrives) {
   constexpr uint32_t kRanks = 1'000;
   for (uint32_t rank = 0; rank < kRanks; ++rank) a->join(rank, kRanks);
-  ASSERT_TRUE(turn_until(loop, [&] { return a->rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return a->rosters.size() == 1; }));
   const std::string address = node.address();
   node.server.reset();
   Node second("a", "", address);
-  ASSERT_TRUE(
-      turn_until(loop, [&] { return admin_set_strategy(address, "demo", "ring", 5'000).ok(); }));
-  EXPECT_TRUE(turn_until(loop, [&] { return !a->strategies.empty(); }))
+  ASSERT_TRUE(await(loop, [&] { return admin_set_strategy(address, "demo", "ring", 5'000).ok(); }));
+  EXPECT_TRUE(await(loop, [&] { return !a->strategies.empty(); }))
       << a->aborted.size() << " aborted, " << a->refused.size() << " refused";
   EXPECT_TRUE(a->aborted.empty());
 }
@@ -271,11 +270,11 @@ TEST_F(Mesh, AWorkerWithoutAPassOfAnAgentIsUnauthenticated) {
   FakeWorkerClient guest(loop, node.address(), "guest");
   const v1::Pass forged = pass_of("guest", "demo", 1'000, "another key");
   guest.join(0, 1, 60'000, &forged);
-  ASSERT_TRUE(turn_until(loop, [&] { return !guest.refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !guest.refused.empty(); }));
   EXPECT_EQ(guest.refused[0].second.code(), Code::unauthenticated);
   EXPECT_THAT(guest.refused[0].second.message(), HasSubstr("host guest did not sign"));
   guest.join(0, 1, 60'000);
-  ASSERT_TRUE(turn_until(loop, [&] { return guest.rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return guest.rosters.size() == 1; }));
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 struct MeshAttendance : ::testing::Test {
   bool hears(const FakeCoordinator& coordinator, size_t messages) {
-    return turn_until(loop, [&] { return coordinator.said().size() >= messages; });
+    return await(loop, [&] { return coordinator.said().size() >= messages; });
   }
   Loop loop;
 };
@@ -25,7 +25,7 @@ TEST_F(MeshAttendance, JoinThatNobodyAnswersFailsInTimeAndIsWithdrawn) {
   ASSERT_TRUE(hears(coordinator, 1));
   const TimePoint begin = Clock::now();
   a.join(1, 2, 300);
-  ASSERT_TRUE(turn_until(loop, [&] { return !a.refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !a.refused.empty(); }));
   EXPECT_GE(Clock::now() - begin, Millis(300));
   EXPECT_LT(Clock::now() - begin, Millis(300 + 2'500));  // 300 ms on an idle machine.
   EXPECT_EQ(a.refused[0].first, 1u);
@@ -48,7 +48,7 @@ TEST_F(MeshAttendance, LateRefusalOfAnEarlierJoinIsIgnored) {
   }
   coordinator.say(refusal_of(coordinator.said()[0].join()));
   coordinator.say(roster_of(1, coordinator.said()[1].join()));
-  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return a.rosters.size() == 1; }));
   EXPECT_TRUE(a.refused.empty()) << a.refused[0].second.to_string();
 }
 
@@ -60,7 +60,7 @@ TEST_F(MeshAttendance, RefusalWithoutANumberIsOfTheLastJoin) {
   v1::JoinRank unnumbered = coordinator.said()[0].join();
   unnumbered.clear_number();
   coordinator.say(refusal_of(unnumbered));
-  ASSERT_TRUE(turn_until(loop, [&] { return !a.refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !a.refused.empty(); }));
   EXPECT_EQ(a.refused[0].second, deadline_exceeded("late"));
 }
 
@@ -70,9 +70,9 @@ TEST_F(MeshAttendance, RosterOfAnotherWorldSizeIsNotTheJoins) {
   a.join(0, 2);
   ASSERT_TRUE(hears(coordinator, 1));
   coordinator.say(roster_of(1, coordinator.said()[0].join()));
-  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return a.rosters.size() == 1; }));
   coordinator.say(refusal_of(coordinator.said()[0].join()));
-  ASSERT_TRUE(turn_until(loop, [&] { return a.refused.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return a.refused.size() == 1; }));
 }
 
 TEST_F(MeshAttendance, JoinTellsTheNewestEpochThatTheWorkerHad) {
@@ -80,7 +80,7 @@ TEST_F(MeshAttendance, JoinTellsTheNewestEpochThatTheWorkerHad) {
   FakeWorkerClient a(loop, coordinator.address(), "a");
   for (const uint32_t epoch : {5u, 7u}) {
     a.join(0, 1);
-    ASSERT_TRUE(turn_until(loop, [&] { return !a.rosters.empty(); }));
+    ASSERT_TRUE(await(loop, [&] { return !a.rosters.empty(); }));
     EXPECT_EQ(a.rosters[0].epoch, epoch);
     a.client->report_gone(epoch, 0, {});
     a.rosters.clear();
@@ -97,10 +97,10 @@ TEST_F(MeshAttendance, EpochWhoseNumberWasThereBeforeIsRefused) {
   FakeCoordinator coordinator({5, 5, 4, 6});
   FakeWorkerClient a(loop, coordinator.address(), "a");
   a.join(0, 1);
-  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return a.rosters.size() == 1; }));
   for (const std::string epoch : {"5", "4"}) {
     a.join(0, 1);
-    ASSERT_TRUE(turn_until(loop, [&] { return a.refused.size() == 1; }));
+    ASSERT_TRUE(await(loop, [&] { return a.refused.size() == 1; }));
     EXPECT_EQ(a.refused[0].second.code(), Code::unavailable);
     EXPECT_THAT(a.refused[0].second.message(),
                 HasSubstr("started epoch " + epoch + " of job \"demo\" again, after epoch 5"));
@@ -111,7 +111,7 @@ TEST_F(MeshAttendance, EpochWhoseNumberWasThereBeforeIsRefused) {
               ElementsAre("join 0 after 0", "join 0 after 5", "gone 0 of 5 UNAVAILABLE",
                           "join 0 after 5", "gone 0 of 4 UNAVAILABLE"));
   a.join(0, 1);
-  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 2; }));
+  ASSERT_TRUE(await(loop, [&] { return a.rosters.size() == 2; }));
   EXPECT_EQ(a.rosters[1].epoch, 6u);
 }
 
@@ -120,7 +120,7 @@ TEST_F(MeshAttendance, ResumeTellsWhatBecameOfTheEpoch) {
   FakeWorkerClient a(loop, coordinator.address(), "a");
   const v1::Pass pass = pass_of("a", "demo", 42);
   a.join(0, 1, 60'000, &pass);
-  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return a.rosters.size() == 1; }));
   coordinator.end_streams();
   ASSERT_TRUE(hears(coordinator, 1));
   EXPECT_THAT(words_of(coordinator.said()), ElementsAre("resume 5 at a with 0"));

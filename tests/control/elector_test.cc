@@ -20,8 +20,6 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-bool until(const std::function<bool()>& holds) { return tutti::await(holds); }
-
 // What may go wrong with one agent's writes of states.
 struct Faults {
   std::atomic<bool> hold_writes{false};  // They fail, and happen when they are let go.
@@ -80,7 +78,7 @@ class FaultyStore final : public KeyStore {
  private:
   Status maybe_hang() {
     if (!faults_.hang) return {};
-    until([this] { return cancelled_.load(); });
+    await([this] { return cancelled_.load(); });
     return {Code::cancelled, "cancelled"};
   }
 
@@ -189,143 +187,143 @@ struct MeshElector : ::testing::Test {
 
 TEST_F(MeshElector, OneLeadsAndItsSuccessorGoesOnWithWhatItKept) {
   Agent a(keys, "a", "10.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   Agent b(keys, "b", "10.0.0.2:7601");
-  ASSERT_TRUE(until([&] { return b.follows("10.0.0.1:7601"); }));
+  ASSERT_TRUE(await([&] { return b.follows("10.0.0.1:7601"); }));
   a.save(3);
-  ASSERT_TRUE(until([&] { return a.has_saved(3); }));
+  ASSERT_TRUE(await([&] { return a.has_saved(3); }));
   a.end();
-  ASSERT_TRUE(until([&] { return b.leads(); }));
+  ASSERT_TRUE(await([&] { return b.leads(); }));
   ASSERT_EQ(b.states().size(), 1u);
   EXPECT_EQ(b.states()[0].epoch(), 3u);
 }
 
 TEST_F(MeshElector, WithoutTheStoreNobodyLeadsAndThenAgainWithAnotherKey) {
   Agent a(keys, "a", "10.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   const int64_t before = created();
   keys.set_answers(false);
-  ASSERT_TRUE(until([&] { return a.role() == "stands by"; }));
+  ASSERT_TRUE(await([&] { return a.role() == "stands by"; }));
   EXPECT_THAT(a.elector().obstacle(), AllOf(HasSubstr("the store in memory has not answered for "),
                                             HasSubstr("(the store does not answer)")));
   keys.set_answers(true);
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   EXPECT_NE(created(), before);
 }
 
 TEST_F(MeshElector, WhoseLeaseEndsFollowsTheNext) {
   Agent a(keys, "a", "10.0.0.1:7601", Millis(600'000));
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   Agent b(keys, "b", "10.0.0.2:7601", Millis(3'600'000));
-  ASSERT_TRUE(until([&] { return b.follows("10.0.0.1:7601"); }));
+  ASSERT_TRUE(await([&] { return b.follows("10.0.0.1:7601"); }));
   keys.advance(Millis(600'000));
   // Both see that the key is gone; the first agent has no lease to make it with.
-  ASSERT_TRUE(until([&] { return b.leads() && a.follows("10.0.0.2:7601"); }))
+  ASSERT_TRUE(await([&] { return b.leads() && a.follows("10.0.0.2:7601"); }))
       << a.role() << ", " << b.role();
   a.save(9);
   b.save(4);
-  ASSERT_TRUE(until([&] { return b.has_saved(4); }));
+  ASSERT_TRUE(await([&] { return b.has_saved(4); }));
   EXPECT_EQ(epoch_kept(), 4u);
 }
 
 // A member of the store that was stopped does what it was asked for when it goes on.
 TEST_F(MeshElector, AWriteThatWasGivenUpDoesNotHappenAfterANewerOne) {
   Agent a(keys, "a", "10.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   a.faults.hold_writes = true;
   a.save(1);
-  ASSERT_TRUE(until([&] { return a.faults.count() > 0; }));
+  ASSERT_TRUE(await([&] { return a.faults.count() > 0; }));
   a.faults.hold_writes = false;
   a.save(2);
-  ASSERT_TRUE(until([&] { return a.has_saved(2); }));
+  ASSERT_TRUE(await([&] { return a.has_saved(2); }));
   for (const Status& late : a.faults.let_go()) EXPECT_EQ(late.code(), Code::aborted);
   EXPECT_EQ(epoch_kept(), 2u);
 }
 
 TEST_F(MeshElector, AWriteThatHappenedThoughItsAnswerWasLostIsRepeated) {
   Agent a(keys, "a", "10.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   a.faults.hold_writes = true;
   a.save(1);
-  ASSERT_TRUE(until([&] { return a.faults.count() > 0; }));
+  ASSERT_TRUE(await([&] { return a.faults.count() > 0; }));
   EXPECT_TRUE(a.faults.let_go().at(0).ok());
-  EXPECT_TRUE(until([&] { return a.has_saved(1); })) << a.role() << ": " << a.why();
+  EXPECT_TRUE(await([&] { return a.has_saved(1); })) << a.role() << ": " << a.why();
   a.save(2);
-  EXPECT_TRUE(until([&] { return a.has_saved(2); }));
+  EXPECT_TRUE(await([&] { return a.has_saved(2); }));
 }
 
 TEST_F(MeshElector, WhatWasGivenUpInAnEarlierTermIsNotKept) {
   Agent a(keys, "a", "10.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   a.faults.hold_writes = true;
   a.save(1);
-  ASSERT_TRUE(until([&] { return a.faults.count() > 0; }));
+  ASSERT_TRUE(await([&] { return a.faults.count() > 0; }));
   keys.set_answers(false);
-  ASSERT_TRUE(until([&] { return a.role() == "stands by"; }));
+  ASSERT_TRUE(await([&] { return a.role() == "stands by"; }));
   keys.set_answers(true);
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   for (const Status& late : a.faults.let_go()) EXPECT_EQ(late.code(), Code::aborted);
   EXPECT_EQ(epoch_kept(), 0u);
 }
 
 TEST_F(MeshElector, AKeyThatSomebodyRemovedBeginsANewTerm) {
   Agent a(keys, "a", "10.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", {}}}).ok());
-  EXPECT_TRUE(until([&] { return a.terms() == 2; }));
+  EXPECT_TRUE(await([&] { return a.terms() == 2; }));
   EXPECT_THAT(a.why(), HasSubstr("its key was made again"));
 }
 
 // A coordinator that was deposed and elected again before it heard of the first election.
 TEST_F(MeshElector, EachLoadIsOfOneElectionInTheirOrder) {
   Agent a(keys, "a", "10.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", {}}}).ok());
-  ASSERT_TRUE(until([&] { return a.terms() == 2; }));
+  ASSERT_TRUE(await([&] { return a.terms() == 2; }));
   (void)a.elector().load();
   a.save_as_before(7);
   (void)a.elector().load();
   a.save_as_before(8);
-  ASSERT_TRUE(until([&] { return a.has_saved(8); }));
+  ASSERT_TRUE(await([&] { return a.has_saved(8); }));
   EXPECT_FALSE(a.ever_saved(7));
 }
 
 // The agent's loop may hear later of the new term than a worker's stream asks for an epoch.
 TEST_F(MeshElector, StatesOfATermThatIsOverAreNotKept) {
   Agent a(keys, "a", "10.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   a.save(1);
-  ASSERT_TRUE(until([&] { return a.has_saved(1); }));
+  ASSERT_TRUE(await([&] { return a.has_saved(1); }));
   ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", {}}}).ok());
-  ASSERT_TRUE(until([&] { return a.terms() == 2; }));
+  ASSERT_TRUE(await([&] { return a.terms() == 2; }));
   a.save_as_before(2);
   a.save(3);
-  ASSERT_TRUE(until([&] { return a.has_saved(3); }));
+  ASSERT_TRUE(await([&] { return a.has_saved(3); }));
   EXPECT_FALSE(a.ever_saved(2));
 }
 
 TEST_F(MeshElector, KeysThatOnlyBeginLikeItsOwnAreAnothers) {
   ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator-b/agents/x", "10.9.9.9:7601"}}).ok());
   Agent a(keys, "a", "10.0.0.1:7601");
-  EXPECT_TRUE(until([&] { return a.leads(); })) << a.role();
+  EXPECT_TRUE(await([&] { return a.leads(); })) << a.role();
 }
 
 TEST_F(MeshElector, AKeyWithoutAnAddressIsNamed) {
   ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", "\xff\xfe"}}).ok());
   Agent a(keys, "a", "10.0.0.1:7601");
-  EXPECT_TRUE(until([&] {
+  EXPECT_TRUE(await([&] {
     return a.why().find("the key /t/coordinator holds no address") != std::string::npos;
   })) << a.why();
   ASSERT_TRUE(keys.open()->write({}, {{"/t/coordinator", {}}}).ok());
-  EXPECT_TRUE(until([&] { return a.leads(); }));
+  EXPECT_TRUE(await([&] { return a.leads(); }));
 }
 
 TEST_F(MeshElector, TwoAgentsOfOneAddressDoNotDeposeEachOther) {
   Agent a(keys, "a", "127.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   Agent b(keys, "b", "127.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return b.role() == "stands by"; }));
-  EXPECT_TRUE(until([&] {
+  ASSERT_TRUE(await([&] { return b.role() == "stands by"; }));
+  EXPECT_TRUE(await([&] {
     return b.why().find("\"127.0.0.1:7601 a\" has this agent's own address") != std::string::npos;
   })) << b.why();
   EXPECT_EQ(a.terms(), 1);
@@ -336,12 +334,12 @@ TEST_F(MeshElector, AnEarlierProcessOfTheSameAgentIsDeposedAtOnce) {
   const auto lease = killed->grant(Millis(3'600'000));
   ASSERT_TRUE(killed->create("/t/coordinator", "10.0.0.1:7601 a", *lease).ok());
   Agent a(keys, "a", "10.0.0.1:7601");
-  EXPECT_TRUE(until([&] { return a.leads(); }));
+  EXPECT_TRUE(await([&] { return a.leads(); }));
 }
 
 TEST_F(MeshElector, EndsSoonThoughTheStoreHangs) {
   Agent a(keys, "a", "10.0.0.1:7601");
-  ASSERT_TRUE(until([&] { return a.leads(); }));
+  ASSERT_TRUE(await([&] { return a.leads(); }));
   a.faults.hang = true;
   const TimePoint begin = Clock::now();
   a.end();

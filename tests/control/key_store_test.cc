@@ -62,7 +62,6 @@ struct MeshKeyStore : ::testing::TestWithParam<std::string> {
   void outlive_leases() {
     if (memory) memory->advance(kTtl);
   }
-  bool until(const std::function<bool()>& holds) { return tutti::await(holds); }
   std::vector<std::string> keys(const std::string& prefix) {
     std::vector<std::string> names;
     const auto entries = store->list(prefix);
@@ -155,7 +154,7 @@ TEST_P(MeshKeyStore, KeysGoWithTheirLease) {
   ASSERT_TRUE(store->keep_alive(*lease).ok());
   EXPECT_THAT(keys("/t/mine"), ElementsAre("/t/mine"));
   outlive_leases();
-  EXPECT_TRUE(until([&] { return keys("/t/mine").empty(); }));
+  EXPECT_TRUE(await([&] { return keys("/t/mine").empty(); }));
   EXPECT_EQ(store->keep_alive(*lease).code(), Code::not_found);
   EXPECT_EQ(store->revoke(*lease).code(), Code::not_found);
 }

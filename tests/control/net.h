@@ -126,9 +126,4 @@ struct FakeWorkerClient final : CoordinatorClient::Events {
   std::unique_ptr<CoordinatorClient> client;
 };
 
-template <class Done>
-bool turn_until(Loop& loop, Done done, std::source_location at = std::source_location::current()) {
-  return tutti::await(loop, done, at);
-}
-
 }  // namespace tutti

@@ -49,17 +49,17 @@ TEST(MeshStreams, AgentsKnowWhenTheirCoordinatorStandsDown) {
   Status registered = unavailable("not yet");
   const AgentRegistration registration(loop, at.address, agent_of("b"), kMeshToken, nullptr,
                                        [&](const Status& now) { registered = now; });
-  ASSERT_TRUE(turn_until(loop, [&] { return at.coordinator.agents().size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return at.coordinator.agents().size() == 1; }));
   ASSERT_TRUE(registered.ok());
   at.coordinator.follow({}, "its lease has ended");
   EXPECT_TRUE(at.coordinator.agents().empty());
-  EXPECT_TRUE(turn_until(loop, [&] { return !registered.ok(); }));
-  EXPECT_TRUE(turn_until(loop, [&] {
+  EXPECT_TRUE(await(loop, [&] { return !registered.ok(); }));
+  EXPECT_TRUE(await(loop, [&] {
     return registered.message().find("does not coordinate; its lease has ended") !=
            std::string::npos;
   })) << registered.to_string();
   at.coordinator.lead(at.address, at.store);
-  EXPECT_TRUE(turn_until(loop, [&] { return at.coordinator.agents().size() == 1; }));
+  EXPECT_TRUE(await(loop, [&] { return at.coordinator.agents().size() == 1; }));
   EXPECT_TRUE(registered.ok());
 }
 
@@ -68,10 +68,10 @@ TEST(MeshStreams, WorkersKnowWhenTheirCoordinatorStandsDown) {
   Coordinating at;
   FakeWorkerClient worker(loop, at.address, "a");
   worker.join(0, 1);
-  ASSERT_TRUE(turn_until(loop, [&] { return worker.rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return worker.rosters.size() == 1; }));
   at.coordinator.follow("127.0.0.1:1");
   worker.join(1, 2, 500);
-  ASSERT_TRUE(turn_until(loop, [&] { return worker.refused.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return worker.refused.size() == 1; }));
   EXPECT_EQ(worker.refused[0].second.code(), Code::unavailable);
 }
 

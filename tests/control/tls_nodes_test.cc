@@ -116,7 +116,7 @@ TEST_F(MeshTlsNodes, StatusThroughEitherAgentShowsBoth) {
   for (const TlsNode* asked : {&first, &second}) {
     Result<v1::StatusReply> reply = v1::StatusReply();
     Loop loop;
-    ASSERT_TRUE(turn_until(loop, [&] {
+    ASSERT_TRUE(await(loop, [&] {
       reply = admin_status(asked->address(), false, kCallMs);
       return reply.ok() && reply->agents_size() == 2;
     })) << reply.status().to_string();
@@ -132,7 +132,7 @@ TEST_F(MeshTlsNodes, AgentIsKnownByItsNameAtAnyAddress) {
   const ToolEnvironment tool("require", mount("tool", "DNS:tool"));
   Result<v1::StatusReply> reply = v1::StatusReply();
   Loop loop;
-  ASSERT_TRUE(turn_until(loop, [&] {
+  ASSERT_TRUE(await(loop, [&] {
     reply = admin_status(first.address(), false, kCallMs);
     return reply.ok() && reply->agents_size() == 2;
   }));
@@ -150,7 +150,7 @@ TEST_F(MeshTlsNodes, AgentsMayShareASpiffeId) {
   const ToolEnvironment tool("require", mount("t", "URI:spiffe://x/ns/tutti/sa/tutti-admin"));
   Result<v1::StatusReply> reply = v1::StatusReply();
   Loop loop;
-  ASSERT_TRUE(turn_until(loop, [&] {
+  ASSERT_TRUE(await(loop, [&] {
     reply = admin_status(second.address(), false, kCallMs);
     return reply.ok() && reply->agents_size() == 2;
   })) << reply.status().to_string();
@@ -207,7 +207,7 @@ TEST_F(MeshTlsNodes, WorkerNeedsWhatItsAgentPublishesAlone) {
   FakeWorkerClient worker(loop, node.address(), "a", *tls);
   const v1::Pass pass = certified_pass("a");
   worker.join(0, 1, 60'000, &pass);
-  ASSERT_TRUE(turn_until(loop, [&] { return !worker.rosters.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !worker.rosters.empty(); }));
   EXPECT_EQ(worker.rosters[0].epoch, 1u);
 }
 
@@ -221,19 +221,19 @@ TEST_F(MeshTlsNodes, WorkerIsTakenOnceAnAgentOfItsHostIsRegistered) {
   FakeWorkerClient early(loop, first.address(), "b", *tls);
   const v1::Pass pass = certified_pass("b");
   early.join(0, 1, 1'500, &pass);
-  ASSERT_TRUE(turn_until(loop, [&] { return !early.refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !early.refused.empty(); }));
   EXPECT_EQ(early.refused[0].second.code(), Code::unavailable);
   EXPECT_THAT(early.refused[0].second.message(),
               HasSubstr("rank 0 of job \"demo\" cannot join: no agent of host b is registered"));
   early.join(0, 1, 60'000, &pass);
   auto second =
       std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), first.address());
-  ASSERT_TRUE(turn_until(loop, [&] { return early.rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return early.rosters.size() == 1; }));
   second.reset();  // The stream is open, but nobody vouches for a further join.
   early.client->report_gone(1, 0, {});
   early.join(0, 1, 60'000, &pass);
   second = std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), first.address());
-  ASSERT_TRUE(turn_until(loop, [&] { return early.rosters.size() == 2; }));
+  ASSERT_TRUE(await(loop, [&] { return early.rosters.size() == 2; }));
   EXPECT_EQ(early.refused.size(), 1u);
 }
 
@@ -251,7 +251,7 @@ TEST_F(MeshTlsNodes, NobodyElsesSecretSignsPassesOfAHost) {
       FakeWorkerClient worker(loop, first.address(), host, *tls);
       const v1::Pass pass = pass_by(key, host);
       worker.join(0, 1, 60'000, &pass);
-      ASSERT_TRUE(turn_until(loop, [&] { return !worker.refused.empty(); })) << host << key;
+      ASSERT_TRUE(await(loop, [&] { return !worker.refused.empty(); })) << host << key;
       EXPECT_EQ(worker.refused[0].second.code(), Code::unauthenticated);
       EXPECT_THAT(worker.refused[0].second.message(),
                   HasSubstr("the agent of host " + host + " did not sign this pass"));
@@ -299,7 +299,7 @@ TEST_F(MeshTlsNodes, WhatTheCoordinatorLearnsSignsNoPasses) {
   auto second =
       std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), curious.address);
   Loop loop;
-  ASSERT_TRUE(turn_until(loop, [&] { return !curious.pass_key().empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !curious.pass_key().empty(); }));
   const std::string key = curious.pass_key();
   const TlsNode first = make_coordinator();
   second = std::make_unique<TlsNode>("b", mount("b", "DNS:b"), published_of("b"), first.address());
@@ -309,11 +309,11 @@ TEST_F(MeshTlsNodes, WhatTheCoordinatorLearnsSignsNoPasses) {
   FakeWorkerClient good(loop, first.address(), "b", *tls);
   const v1::Pass certified = certified_pass("b");
   good.join(0, 1, 60'000, &certified);
-  ASSERT_TRUE(turn_until(loop, [&] { return !good.rosters.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !good.rosters.empty(); }));
   for (const v1::Pass& pass : {pass_of("b", "demo", 1'000, key), pass_by(key, "b")}) {
     FakeWorkerClient worker(loop, first.address(), "b", *tls);
     worker.join(0, 1, 60'000, &pass);
-    ASSERT_TRUE(turn_until(loop, [&] { return !worker.refused.empty(); }));
+    ASSERT_TRUE(await(loop, [&] { return !worker.refused.empty(); }));
     EXPECT_EQ(worker.refused[0].second.code(), Code::unauthenticated);
   }
 }
@@ -373,7 +373,7 @@ TEST_F(MeshTlsNodes, NobodyElsesSecretResumesOrTakesOverAnEpoch) {
   const v1::Pass of_b = certified_pass("b");
   a.join(0, 2, 60'000, &of_a);
   b.join(1, 2, 60'000, &of_b);
-  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 1 && b.rosters.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return a.rosters.size() == 1 && b.rosters.size() == 1; }));
   for (const std::string host : {"a", "b"})
     for (const std::string& key : {std::string(kMeshToken), key_of("c"), std::string()})
       for (const uint32_t epoch : {1u, 99u}) {
@@ -390,7 +390,7 @@ TEST_F(MeshTlsNodes, NobodyElsesSecretResumesOrTakesOverAnEpoch) {
   b.join(1, 2, 60'000, &of_b);
   a.client->report_gone(1, 0, {});
   a.join(0, 2, 60'000, &of_a);
-  ASSERT_TRUE(turn_until(loop, [&] { return a.rosters.size() == 2; }));
+  ASSERT_TRUE(await(loop, [&] { return a.rosters.size() == 2; }));
   EXPECT_EQ(a.rosters[1].epoch, 2u) << "no epoch of an outsider was heard of";
   EXPECT_TRUE(a.aborted.empty() && b.aborted.empty());
 }
@@ -411,16 +411,16 @@ TEST_F(MeshTlsNodes, AnEpochIsNotTakenOverFromAHostWhoseAgentIsGone) {
     const auto reply = admin_status(first.address(), false, kCallMs);
     return reply.ok() ? reply->agents_size() : 0;
   };
-  ASSERT_TRUE(turn_until(loop, [&] { return agents() == 2; }));
+  ASSERT_TRUE(await(loop, [&] { return agents() == 2; }));
   Attendance outsider(first.address(), none, of_b);
   second.reset();
-  ASSERT_TRUE(turn_until(loop, [&] { return agents() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return agents() == 1; }));
   outsider.resume(of_b, 99);
   EXPECT_EQ(outsider.end().code(), Code::cancelled);
   FakeWorkerClient a(loop, first.address(), "a", *tls);
   const v1::Pass of_a = certified_pass("a");
   a.join(0, 1, 60'000, &of_a);
-  ASSERT_TRUE(turn_until(loop, [&] { return !a.rosters.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !a.rosters.empty(); }));
   EXPECT_EQ(a.rosters[0].epoch, 1u);
 }
 
@@ -468,8 +468,7 @@ TEST_F(MeshTlsNodes, EachSecretAloneOpensWhatItIsForAndNothingElse) {
     FakeWorkerClient worker(loop, node.address(), "a", *tls);
     const v1::Pass pass = pass_by(outsider.token, "a");
     worker.join(0, 1, 2'000, &pass);
-    ASSERT_TRUE(
-        turn_until(loop, [&] { return !worker.refused.empty() || !worker.rosters.empty(); }));
+    ASSERT_TRUE(await(loop, [&] { return !worker.refused.empty() || !worker.rosters.empty(); }));
     if (!worker.rosters.empty()) done += "j";
     EXPECT_EQ(done, outsider.may) << outsider.secret;
   }
@@ -485,7 +484,7 @@ TEST_F(MeshTlsNodes, APassIsOfOneJobAndHost) {
   for (const v1::Pass& pass : {pass_by(key_of("a"), "a", "another"), pass_by(key_of("b"), "b")}) {
     FakeWorkerClient worker(loop, first.address(), "a", *tls);
     worker.join(0, 1, 60'000, &pass);
-    ASSERT_TRUE(turn_until(loop, [&] { return !worker.refused.empty(); }));
+    ASSERT_TRUE(await(loop, [&] { return !worker.refused.empty(); }));
     EXPECT_EQ(worker.refused[0].second.code(), Code::permission_denied);
     EXPECT_THAT(worker.refused[0].second.message(),
                 HasSubstr("was shown for job \"demo\" on host a"));
@@ -500,7 +499,7 @@ TEST_F(MeshTlsNodes, RenewedCertificatesArePublished) {
   EXPECT_EQ(name(), "DNS a, IP 127.0.0.1, CN a");
   mount("a", "DNS:renewed");
   Loop loop;
-  EXPECT_TRUE(turn_until(loop, [&] { return name() == "DNS renewed, CN a"; })) << name();
+  EXPECT_TRUE(await(loop, [&] { return name() == "DNS renewed, CN a"; })) << name();
 }
 
 // Its certificates are no longer valid when the coordinator comes back.
@@ -514,7 +513,7 @@ TEST_F(MeshTlsNodes, WorkerReconnectsWithRenewedCertificates) {
   FakeWorkerClient worker(loop, address, "a", *tls);
   const v1::Pass pass = certified_pass("a");
   worker.join(0, 1, 60'000, &pass);
-  ASSERT_TRUE(turn_until(loop, [&] { return !worker.rosters.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !worker.rosters.empty(); }));
   node.reset();
   const std::string directory = mount("a", "DNS:a,IP:127.0.0.1", next, next.certificate());
   node = std::make_unique<TlsNode>("a", directory, published_of("a"), "", address);
@@ -524,7 +523,7 @@ TEST_F(MeshTlsNodes, WorkerReconnectsWithRenewedCertificates) {
     return worker.rosters.size() == 2;
   };
   worker.join(0, 1, 60'000, &pass);
-  ASSERT_TRUE(turn_until(loop, is_back));
+  ASSERT_TRUE(await(loop, is_back));
   EXPECT_EQ(worker.rosters[1].epoch, 2u);
 }
 
@@ -536,7 +535,7 @@ TEST_F(MeshTlsNodes, SideWithoutTlsLearnsTheSetting) {
   Loop loop;
   FakeWorkerClient worker(loop, node.address(), "b");
   worker.join(0, 1, 1'000);
-  ASSERT_TRUE(turn_until(loop, [&] { return !worker.refused.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !worker.refused.empty(); }));
   EXPECT_THAT(worker.refused[0].second.message(), HasSubstr("tls = require"));
   const ToolEnvironment tool("require", mount("tool", "DNS:tool"));
   EXPECT_THAT(admin_drain(plain.address(), false, kCallMs).message(),

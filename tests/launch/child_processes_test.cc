@@ -29,11 +29,9 @@ class ChildProcessesTest : public testing::Test {
     int code = -1;
     const Result<pid_t> pid = children_.spawn(options, [&code](int ended) { code = ended; });
     EXPECT_TRUE(pid.ok()) << pid.status().to_string();
-    turn_until([&code] { return code >= 0; });
+    await(loop_, [&code] { return code >= 0; });
     return code;
   }
-
-  void turn_until(const std::function<bool()>& done) { tutti::await(loop_, done); }
 
   Loop loop_;
   ChildProcesses children_{loop_};
@@ -92,7 +90,7 @@ TEST_F(ChildProcessesTest, SignalsReachTheWholeGroup) {
   EXPECT_EQ(pipe.read_line(), "ready");
   pipe.write_end.reset();
   children_.signal(*pid, SIGTERM);
-  turn_until([&code] { return code >= 0; });
+  await(loop_, [&code] { return code >= 0; });
   EXPECT_EQ(code, 128 + SIGTERM);
   EXPECT_FALSE(children_.is_running(*pid));
   EXPECT_EQ(pipe.read_line(), "");  // End of file: the grandchild has closed its end, too.

@@ -27,11 +27,7 @@ struct Etcd : ::testing::Test {
     etcd.emplace(3);
     flags = {"--etcd=" + etcd->endpoints(), "--etcd-ttl-ms=3000", "--coordinator-grace-ms=3000"};
     mesh.emplace(LocalMeshOptions{.hosts = 3, .agent_flags = flags});
-    ASSERT_TRUE(wait_for([&] { return coordinator() >= 0; })) << mesh->log_tails();
-  }
-  static bool wait_for(const std::function<bool()>& holds,
-                       std::source_location at = std::source_location::current()) {
-    return await(holds, at);
+    ASSERT_TRUE(await([&] { return coordinator() >= 0; })) << mesh->log_tails();
   }
   // The host whose agent says that it coordinates; -1: none.
   int coordinator() const {
@@ -90,7 +86,7 @@ struct Etcd : ::testing::Test {
       return admin_status(mesh->host(coordinator()).address, false, 2'000);
     };
     const auto begin = SteadyClock::now();
-    wait_for([&] { return SteadyClock::now() > begin + std::chrono::seconds(5) && status().ok(); });
+    await([&] { return SteadyClock::now() > begin + std::chrono::seconds(5) && status().ok(); });
   }
 
   Flag over;
@@ -118,10 +114,10 @@ TEST_F(Etcd, AJobOnTheKilledCoordinatorsOwnHostGoesOn) {
   const int killed = coordinator();
   std::vector<Trainer> trainers = start_job({killed});
   kill(mesh->host(killed).agent, SIGKILL);
-  ASSERT_TRUE(wait_for([&] { return coordinator() >= 0 && coordinator() != killed; }));
+  ASSERT_TRUE(await([&] { return coordinator() >= 0 && coordinator() != killed; }));
   outlast_the_grace();
   restart_agent(mesh->host(killed), flags);
-  ASSERT_TRUE(wait_for([&] {
+  ASSERT_TRUE(await([&] {
     const auto status = admin_status(mesh->host(killed).address, true, 2'000);
     return status.ok() && status->agents(0).workers_size() == 1;
   }));
@@ -141,7 +137,7 @@ TEST_F(Etcd, ASuspendedCoordinatorIsDeposed) {
   kill(mesh->host(suspended).agent, SIGCONT);
   // For another name: that rank 1 has left host c may not be known yet.
   join_now("third", suspended, b, "from the host of the deposed coordinator");
-  EXPECT_TRUE(wait_for([&] { return coordinator() == b || coordinator() == c; }));
+  EXPECT_TRUE(await([&] { return coordinator() == b || coordinator() == c; }));
   over.set();
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh->log_tails();
 }
@@ -159,8 +155,8 @@ TEST_F(Etcd, JobsAndJoinsGoOnWhenEtcdsLeaderIsKilled) {
 TEST_F(Etcd, RunningJobsGoOnAndJoinsWaitWithoutEtcd) {
   std::vector<Trainer> trainers = start_job({0, 1, 2});
   for (int member = 0; member < 3; ++member) etcd->signal(member, SIGSTOP);
-  ASSERT_TRUE(wait_for([&] { return coordinator() < 0; })) << "it knows that its lease may be over";
-  EXPECT_TRUE(wait_for([&] { return etcd_state(1).starts_with("unreachable for "); }));
+  ASSERT_TRUE(await([&] { return coordinator() < 0; })) << "it knows that its lease may be over";
+  EXPECT_TRUE(await([&] { return etcd_state(1).starts_with("unreachable for "); }));
   Trainer refused(RankContext{"other", mesh->host(1).socket, 0, 1}, [](const RankContext& context) {
     const Error error = failure_of([&] { (void)context.join(2'000); });
     check(error.code == TUTTI_UNAVAILABLE, error.what());

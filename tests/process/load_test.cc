@@ -197,10 +197,6 @@ struct Load : ::testing::Test {
     std::ranges::sort(joins);
     return joins;
   }
-  template <class Done>
-  bool wait_until(Done done) const {
-    return tutti::await(done);
-  }
 
   Gate end_;  // Of the job that lasts.
   TestMesh mesh_{2};
@@ -218,7 +214,7 @@ TEST_F(Load, JobsComeAndGoUnderThousandsOfHalfOpenConnections) {
   const auto worker = static_cast<pid_t>(worker_report(mesh_, 0, "lasting").pid());
   ASSERT_GT(worker, 0);
   EXPECT_EQ(mesh_.run("warm", {1, 1}, join_work_and_leave), "");
-  EXPECT_TRUE(wait_until([&] { return worker_report(mesh_, 0, "warm").pid() == 0; }));
+  EXPECT_TRUE(await([&] { return worker_report(mesh_, 0, "warm").pid() == 0; }));
   const int agent_descriptors = descriptors_of(agent);
   const int worker_descriptors = descriptors_of(worker);
   const int64_t agent_mib = private_mib_of(agent);
@@ -233,13 +229,13 @@ TEST_F(Load, JobsComeAndGoUnderThousandsOfHalfOpenConnections) {
     EXPECT_GE(joins.front(), 0);
     EXPECT_LT(joins.back(), kJoinSecondsMax);
   }
-  EXPECT_TRUE(wait_until([&] {
+  EXPECT_TRUE(await([&] {
     return descriptors_of(agent) <= agent_descriptors + kSpareDescriptors &&
            descriptors_of(worker) <= worker_descriptors + kSpareDescriptors;
   })) << descriptors_of(agent)
       << " descriptors of the agent, before " << agent_descriptors << "; " << descriptors_of(worker)
       << " of the worker, before " << worker_descriptors;
-  EXPECT_TRUE(wait_until([&] {
+  EXPECT_TRUE(await([&] {
     return private_mib_of(agent) <= agent_mib + kSpareMib &&
            private_mib_of(worker) <= worker_mib + kSpareMib;
   })) << private_mib_of(agent)

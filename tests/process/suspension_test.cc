@@ -21,10 +21,6 @@ using namespace testing;
 constexpr std::chrono::milliseconds kAllStreamsBreak{2'000};
 
 struct Suspension : ::testing::Test {
-  static bool wait_for(const std::function<bool()>& holds,
-                       std::source_location at = std::source_location::current()) {
-    return await(holds, at);
-  }
   bool log_says(int host, const std::string& text) const {
     std::stringstream log;
     log << std::ifstream(mesh.host(host).log).rdbuf();
@@ -32,7 +28,7 @@ struct Suspension : ::testing::Test {
   }
   void suspend_coordinator() const {
     kill(mesh.host(0).agent, SIGSTOP);
-    ASSERT_TRUE(wait_for([&] { return log_says(1, "cannot reach the coordinator"); }));
+    ASSERT_TRUE(await([&] { return log_says(1, "cannot reach the coordinator"); }));
     poll(nullptr, 0, kAllStreamsBreak.count());
   }
   // Until the flag is set, with right values.
@@ -67,7 +63,7 @@ TEST_F(Suspension, RunningJobGoesOnWhenTheCoordinatorComesBack) {
   EXPECT_TRUE(status->agents(0).coordinator_state().starts_with("unreachable for "))
       << status->agents(0).coordinator_state();
   kill(mesh.host(0).agent, SIGCONT);
-  EXPECT_TRUE(wait_for([&] { return log_says(1, "answers again, after"); })) << mesh.log_tails();
+  EXPECT_TRUE(await([&] { return log_says(1, "answers again, after"); })) << mesh.log_tails();
   poll(nullptr, 0, 4'000);  // Longer than workers are waited for.
   over.set();
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh.log_tails();

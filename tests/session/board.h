@@ -102,12 +102,12 @@ class BoardTest : public testing::Test {
     return trainer(0).is_done(number) || trainer(0).has_failed(number);
   }
   bool turn_until_over(uint64_t number) {
-    return turn_until(loop_, [&] { return is_over(number); });
+    return await(loop_, [&] { return is_over(number); });
   }
   // Lets the loop turn for a while.
   void turn_for(Millis time) {
     const TimePoint limit = Clock::now() + time;
-    turn_until(loop_, [&] { return Clock::now() > limit; });
+    await(loop_, [&] { return Clock::now() > limit; });
   }
   const BoardFailure& failure(uint64_t number) { return trainer(0).failure(number); }
   Numbers taken_of(uint32_t rank) {

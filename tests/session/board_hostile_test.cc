@@ -149,7 +149,7 @@ struct GarbageJob : BoardTest {
       arrive(rank, number).holding = 0;
     }
     call(number);
-    ASSERT_TRUE(turn_until(loop_, [&] { return taken_of(2) == Numbers{number}; }));
+    ASSERT_TRUE(await(loop_, [&] { return taken_of(2) == Numbers{number}; }));
     EXPECT_EQ(taken_of(0), Numbers{number});
     EXPECT_TRUE(events(0).requests[0].invalid.ok());
     board_->complete({0, number}, unavailable("rank 1 is gone", {1, "here"}));
@@ -203,7 +203,7 @@ TEST_F(BoardTest, FoldingWithoutEndKeepsTheWorkerFromNothing) {
     }
     neighbour.events.requests.clear();
     neighbour.trainer.submit(i, all_reduce_request());
-    ASSERT_TRUE(turn_until(loop_, [&] { return neighbour.events.requests.size() == 1; }));
+    ASSERT_TRUE(await(loop_, [&] { return neighbour.events.requests.size() == 1; }));
     neighbour.board->complete({0, i}, {});
     ASSERT_TRUE(neighbour.trainer.is_done(i));
   }

@@ -160,7 +160,7 @@ TEST_F(BoardTest, WhatARankBroughtBeforeItsEndCounts) {
   arrive(0, 0);
   arrive(1, 1);
   trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
   EXPECT_EQ(taken_of(1), (Numbers{0, 1}));
   EXPECT_EQ(taken_of(0), Numbers{0});
   EXPECT_FALSE(ranks_decide());
@@ -171,7 +171,7 @@ TEST_F(BoardTest, WhatARankBroughtBeforeItsEndCounts) {
 // Slots do not wait for a dead rank to settle.
 TEST_F(BoardTest, AGoneRankHasSettledAll) {
   trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
   EXPECT_EQ(trainer(0).area().settled(1).load(), UINT64_MAX);
   EXPECT_EQ(trainer(0).area().settled(0).load(), 0u);
 }
@@ -253,7 +253,7 @@ TEST_F(BoardTest, WhatIsFoldedIsNotOverdue) {
 TEST_F(BoardTest, TheLivingFinishWhatTheDeadLeftWhole) {
   begin_folding(0);
   trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
   turn_for(Millis(50));
   EXPECT_EQ(word(0).phase, Phase::folding);
   EXPECT_EQ(board::unpack_count(slot(0).claimed.load()), (board::Count{1, 0}));
@@ -265,7 +265,7 @@ TEST_F(BoardTest, WhatIsFoldedAfterADeathFailsWhereTheDeadMustBring) {
   for (uint32_t rank = 0; rank < 3; ++rank) arrive(rank, 0, kRequestStaged | kRequestBlocking);
   call(0);
   trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
   turn_for(Millis(50));
   ASSERT_TRUE(board_->let_ranks_fold({0, 0}));
   ASSERT_TRUE(turn_until_over(0));
@@ -299,7 +299,7 @@ TEST_F(BoardTest, WhoHoldsABlockPastTheDeadlineIsNamedAndTheEpochIsOver) {
   board_->set_ranks_decide(true);
   EXPECT_FALSE(ranks_decide()) << "rank 2 may go on, and write, at any time";
   trainer(2).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(2).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(2).ends == 1; }));
   EXPECT_EQ(failure(0).code, TUTTI_DEADLINE_EXCEEDED) << "the verdict stays";
 }
 
@@ -324,7 +324,7 @@ TEST_F(BoardTest, AnEarlierVerdictIsNotOverwritten) {
   begin_folding(0, 3);
   for (uint32_t rank = 0; rank < 3; ++rank) entry(0, rank).holding = rank + 1;
   trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
   start_ago(0, Millis(5001));
   call(0);
   drain(loop_);
@@ -386,7 +386,7 @@ TEST_F(BoardTest, AnUnknownVerbOfARankThatExitsIsThatRanks) {
   arrive(0, 0);
   arrive(1, 0).request.collective = 200;
   trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
   ASSERT_EQ(taken_of(1), Numbers{0});
   const Call& op = events(1).requests[0];
   EXPECT_EQ(op.invalid.code(), Code::invalid_argument);

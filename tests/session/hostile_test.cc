@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 
 void expect_broken(Loop& loop, Served& served, const std::string& how) {
-  ASSERT_TRUE(turn_until(loop, [&] { return served.events.ends > 0; })) << how;
+  ASSERT_TRUE(await(loop, [&] { return served.events.ends > 0; })) << how;
   EXPECT_FALSE(served.events.leaving);
   EXPECT_EQ(served.events.why.code(), Code::invalid_argument);
   EXPECT_THAT(served.events.why.message(), HasSubstr(how));
@@ -23,7 +23,7 @@ void expect_broken(Loop& loop, Served& served, const std::string& how) {
 void expect_served(Loop& loop, Served& served, uint64_t number) {
   served.events.requests.clear();
   served.trainer.submit(number, all_reduce_request());
-  ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == 1; })) << number;
+  ASSERT_TRUE(await(loop, [&] { return served.events.requests.size() == 1; })) << number;
   EXPECT_TRUE(served.events.requests[0].invalid.ok());
   EXPECT_EQ(served.events.requests[0].number, number);
   served.board->complete({0, number}, {});
@@ -56,7 +56,7 @@ TEST(SessionBreach, UnknownVerbsFailTheirOperation) {
     Request request = all_reduce_request();
     request.collective = collective;
     served.trainer.submit(number, request);
-    ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == 1; }));
+    ASSERT_TRUE(await(loop, [&] { return served.events.requests.size() == 1; }));
     const Status invalid = served.events.requests[0].invalid;
     EXPECT_EQ(invalid.code(), Code::invalid_argument);
     EXPECT_EQ(invalid.culprit(), (Culprit{1, "a"}));

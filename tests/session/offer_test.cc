@@ -55,7 +55,7 @@ class OfferTest : public ::testing::Test {
     };
     served.trainer.ring();
     EXPECT_TRUE(
-        turn_until(loop, [&] { return is_answered() || served.events.offers.size() != before; }));
+        await(loop, [&] { return is_answered() || served.events.offers.size() != before; }));
     if (!is_answered()) served.board->answer_offer(1, Status());
     return {code_of(board.failure.code), board.failure.message};
   }
@@ -135,7 +135,7 @@ TEST_F(OfferTest, WhatIsNoOfferIsRefused) {
 
 TEST_F(OfferTest, BytesWithoutDescriptorsEndTheSession) {
   EXPECT_EQ(write(served.trainer.socket(), "x", 1), 1);
-  ASSERT_TRUE(turn_until(loop, [&] { return served.events.ends > 0; }));
+  ASSERT_TRUE(await(loop, [&] { return served.events.ends > 0; }));
   EXPECT_THAT(served.events.why.message(), HasSubstr("broke the protocol"));
 }
 

@@ -19,7 +19,7 @@ class RequestTest : public testing::Test {
   Call ask_of(Served& whom, const Request& request) {
     whom.trainer.submit(next_, request);
     const size_t before = whom.events.requests.size();
-    EXPECT_TRUE(turn_until(loop, [&] { return whom.events.requests.size() > before; }));
+    EXPECT_TRUE(await(loop, [&] { return whom.events.requests.size() > before; }));
     whom.board->complete({0, next_}, {});
     EXPECT_TRUE(whom.trainer.is_done(next_));
     ++next_;
@@ -347,7 +347,7 @@ TEST_F(RequestTest, GroupsHaveTheirOwnSizes) {
   served.trainer.set_word(0, board::Phase::called, 1, area);
   served.trainer.set_called(0, area);
   served.trainer.ring();
-  ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return served.events.requests.size() == 1; }));
   const Call& op = served.events.requests[0];
   EXPECT_TRUE(op.invalid.ok()) << op.invalid.to_string();
   EXPECT_EQ(op.group, 3u);
@@ -374,7 +374,7 @@ TEST_F(RequestTest, SubgroupsOfNonsenseAreAnsweredAtOnce) {
   BoardSubgroupRequest& subgroup = served.trainer.view().subgroup_request(0);
   const std::vector<std::vector<uint32_t>> lists = {{}, {0, 1, 2, 3, 0}, {4}, {1, 1}};
   const auto expect_refusal = [&] {
-    ASSERT_TRUE(turn_until(loop, [&] {
+    ASSERT_TRUE(await(loop, [&] {
       return subgroup.state.load() == static_cast<uint32_t>(SubgroupRequestState::answered);
     }));
     EXPECT_EQ(subgroup.failure.code, TUTTI_INVALID_ARGUMENT) << subgroup.failure.message;

@@ -14,7 +14,7 @@ namespace {
 class SessionTest : public testing::Test {
  protected:
   void take(size_t requests) {
-    ASSERT_TRUE(turn_until(loop, [&] { return served.events.requests.size() == requests; }));
+    ASSERT_TRUE(await(loop, [&] { return served.events.requests.size() == requests; }));
   }
 
   Loop loop;
@@ -166,7 +166,7 @@ TEST_F(SessionTest, SubgroupDeliversItsRanks) {
     events.subgroups.clear();
     const std::array<uint32_t, 2> ranks = {1, second};
     trainer.ask_subgroup(ranks);
-    ASSERT_TRUE(turn_until(loop, [&] { return !events.subgroups.empty(); }));
+    ASSERT_TRUE(await(loop, [&] { return !events.subgroups.empty(); }));
     trainer.ring();
     drain(loop);
     ASSERT_EQ(events.subgroups.size(), 1u);
@@ -183,7 +183,7 @@ TEST_F(SessionTest, SubgroupDeliversItsRanks) {
 TEST_F(SessionTest, SubgroupThatFailsSaysWhy) {
   const std::array<uint32_t, 1> ranks = {1};
   trainer.ask_subgroup(ranks);
-  ASSERT_TRUE(turn_until(loop, [&] { return !events.subgroups.empty(); }));
+  ASSERT_TRUE(await(loop, [&] { return !events.subgroups.empty(); }));
   served.board->answer_subgroup(1, unavailable("rank 3 left", {3, "b"}), events.subgroups[0]);
   const BoardSubgroupRequest& subgroup = trainer.view().subgroup_request(0);
   EXPECT_EQ(subgroup.state.load(), static_cast<uint32_t>(SubgroupRequestState::answered));
@@ -203,7 +203,7 @@ TEST_F(SessionTest, MemoryOutlivesTheSessionWhileInUse) {
 TEST_F(SessionTest, LeavingIsNoDeath) {
   trainer.header().leaving.store(1);
   trainer.hang_up();
-  ASSERT_TRUE(turn_until(loop, [&] { return events.ends > 0; }));
+  ASSERT_TRUE(await(loop, [&] { return events.ends > 0; }));
   EXPECT_TRUE(events.leaving);
   EXPECT_TRUE(events.why.ok());
   drain(loop);
@@ -212,7 +212,7 @@ TEST_F(SessionTest, LeavingIsNoDeath) {
 
 TEST_F(SessionTest, DeathNamesTheRank) {
   trainer.hang_up();
-  ASSERT_TRUE(turn_until(loop, [&] { return events.ends > 0; }));
+  ASSERT_TRUE(await(loop, [&] { return events.ends > 0; }));
   EXPECT_FALSE(events.leaving);
   EXPECT_EQ(events.why.code(), Code::unavailable);
   EXPECT_THAT(events.why.message(), testing::HasSubstr("rank 1 (host a, pid "));
@@ -223,7 +223,7 @@ TEST_F(SessionTest, RequestCalledBeforeDeathStillCounts) {
   trainer.set_word(0, board::Phase::called, 1);
   trainer.set_called(0);
   trainer.hang_up();
-  ASSERT_TRUE(turn_until(loop, [&] { return events.ends > 0; }));
+  ASSERT_TRUE(await(loop, [&] { return events.ends > 0; }));
   ASSERT_EQ(events.requests.size(), 1u);
   served.board->complete({0, 0}, {});
   EXPECT_TRUE(trainer.is_done(0));
@@ -234,7 +234,7 @@ TEST_F(SessionTest, RequestThatArrivedBeforeDeathStillCounts) {
   trainer.write(0, all_reduce_request());
   trainer.set_word(0, board::Phase::open, 1);
   trainer.hang_up();
-  ASSERT_TRUE(turn_until(loop, [&] { return events.ends > 0; }));
+  ASSERT_TRUE(await(loop, [&] { return events.ends > 0; }));
   ASSERT_EQ(events.requests.size(), 1u);
   EXPECT_EQ(events.requests[0].number, 0u);
 }
@@ -260,7 +260,7 @@ TEST_F(SessionTest, VerdictWakesASleeper) {
     board::sleep_on_low_half(word, static_cast<uint32_t>(sleeping), 60'000'000);
     slept = Clock::now() - from;
   });
-  EXPECT_TRUE(turn_until(loop, [&] { return thread != 0 && asleep(thread); }));
+  EXPECT_TRUE(await(loop, [&] { return thread != 0 && asleep(thread); }));
   served.board->complete({0, 3}, {});
   sleeper.join();
   EXPECT_LT(slept, std::chrono::seconds(55)) << "slept through the verdict";
@@ -271,7 +271,7 @@ TEST(SessionJoining, EndBeforeTheWelcomeIsReported) {
   Loop loop;
   Served served(loop, socket_pair());
   served.trainer.hang_up();
-  ASSERT_TRUE(turn_until(loop, [&] { return served.events.ends > 0; }));
+  ASSERT_TRUE(await(loop, [&] { return served.events.ends > 0; }));
   EXPECT_FALSE(served.events.leaving);
   EXPECT_THAT(served.events.why.message(), testing::HasSubstr("while joining"));
 }
@@ -300,7 +300,7 @@ TEST(SessionJoining, DeathIsSeenThoughAChildHoldsTheSocket) {
   }
   ASSERT_TRUE(loop.watch(listener->get(), EPOLLIN, [](uint32_t) {}).ok());
   Fd accepted;
-  ASSERT_TRUE(turn_until(loop, [&] {
+  ASSERT_TRUE(await(loop, [&] {
     accepted.reset(accept4(listener->get(), nullptr, nullptr, SOCK_CLOEXEC));
     return accepted.valid();
   }));
@@ -311,7 +311,7 @@ TEST(SessionJoining, DeathIsSeenThoughAChildHoldsTheSocket) {
   drain(loop);
   EXPECT_EQ(events.ends, 0);
   go.reset();
-  EXPECT_TRUE(turn_until(loop, [&] { return events.ends > 0; }));
+  EXPECT_TRUE(await(loop, [&] { return events.ends > 0; }));
   hold.reset();
   waitpid(process, nullptr, 0);
   unlink(path.c_str());

@@ -114,7 +114,7 @@ class HelloTest : public testing::Test {
               static_cast<ssize_t>(bytes.size()));
   }
   bool answered() {
-    return turn_until(loop, [this] { return calls > 0; });
+    return await(loop, [this] { return calls > 0; });
   }
 
   Loop loop;

@@ -29,11 +29,6 @@ namespace tutti {
 
 inline constexpr uint64_t kTestSegmentBytes = uint64_t{1} << 20;
 
-inline bool turn_until(Loop& loop, const std::function<bool()>& holds,
-                       std::source_location at = std::source_location::current()) {
-  return tutti::await(loop, holds, at);
-}
-
 // Handles everything that is ready now.
 inline void drain(Loop& loop) {
   for (int i = 0; i < 4; ++i) loop.run_once(Clock::now());

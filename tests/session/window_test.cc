@@ -48,7 +48,7 @@ TEST_F(WindowTest, WhoDiesWithItsWindowHalfFilledEndsTheEpoch) {
   for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
   fill(1, 0, kBlocks - 1);
   trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
   ASSERT_EQ(told_.stuck.size(), 1u);
   EXPECT_EQ(told_.stuck[0].culprit(), (Culprit{1, "here"}));
 }
@@ -57,7 +57,7 @@ TEST_F(WindowTest, WhoDiesWithAllInItsWindowEndsNothing) {
   for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
   fill(1, 0, kBlocks);
   trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
   EXPECT_TRUE(told_.stuck.empty());
 }
 
@@ -74,7 +74,7 @@ TEST_F(WindowTest, ARequestOfAnEarlierTurnIsNoWindow) {
   ASSERT_EQ(taken_of(0), (Numbers{0, kBoardSlots}));
   EXPECT_EQ(told_.filled, Numbers{});
   trainer(1).hang_up();
-  ASSERT_TRUE(turn_until(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
   EXPECT_TRUE(told_.stuck.empty()) << "who has not arrived has brought nothing";
 }
 

@@ -60,7 +60,7 @@ class WorkerJoining : public testing::Test {
     return poll(&socket, 1, 0) > 0;
   }
   bool hears(size_t messages) {
-    return turn_until(loop_, [&] { return coordinator_.said().size() >= messages; });
+    return await(loop_, [&] { return coordinator_.said().size() >= messages; });
   }
 
   FakeCoordinator coordinator_;
@@ -76,7 +76,7 @@ TEST_F(WorkerJoining, TheEndOfATrainerThatWasTurnedAwayIsNotThatOfItsNextJoin) {
   Fd first = hand_over(agent, 0);
   ASSERT_TRUE(hears(1));
   coordinator_.say(refusal_of(coordinator_.said()[0].join()));
-  ASSERT_TRUE(turn_until(loop_, [&] { return is_answered(first); }));
+  ASSERT_TRUE(await(loop_, [&] { return is_answered(first); }));
   const Fd second = hand_over(agent, 0);
   first.reset();
   ASSERT_TRUE(hears(2));
@@ -85,7 +85,7 @@ TEST_F(WorkerJoining, TheEndOfATrainerThatWasTurnedAwayIsNotThatOfItsNextJoin) {
   EXPECT_THAT(words_of(coordinator_.said()),
               ElementsAre("join 0 after 0", "join 0 after 0", "join 1 after 0"));
   coordinator_.say(refusal_of(coordinator_.said()[1].join()));
-  EXPECT_TRUE(turn_until(loop_, [&] { return is_answered(second); }));
+  EXPECT_TRUE(await(loop_, [&] { return is_answered(second); }));
 }
 
 TEST_F(WorkerJoining, WhatAnAgentHandedOverBeforeItEndedIsTaken) {
@@ -103,7 +103,7 @@ TEST_F(WorkerJoining, ARosterForWhoWasTurnedAwaySaysSo) {
   const Fd trainer = hand_over(agent, 0, 1);
   ASSERT_TRUE(hears(1));
   coordinator_.say(refusal_of(coordinator_.said()[0].join()));
-  ASSERT_TRUE(turn_until(loop_, [&] { return is_answered(trainer); }));
+  ASSERT_TRUE(await(loop_, [&] { return is_answered(trainer); }));
   coordinator_.say(roster_of(1, coordinator_.said()[0].join()));
   ASSERT_TRUE(hears(2));
   EXPECT_THAT(coordinator_.said()[1].gone().cause().message(),
@@ -127,12 +127,12 @@ TEST_F(WorkerJoining, ItsMemoryIsThatOfSegmentsAndRecorders) {
     if (!(*packet)->descriptors.empty()) recorder = std::move((*packet)->descriptors[0]);
     return report.ParseFromString((*packet)->bytes);
   };
-  ASSERT_TRUE(turn_until(loop_, [&] { return reports() && recorder.valid(); }));
+  ASSERT_TRUE(await(loop_, [&] { return reports() && recorder.valid(); }));
   constexpr off_t kBytes = 128 << 10;
   ASSERT_EQ(fallocate(recorder.get(), 0, off_t(kRanksOffset), kBytes), 0);
   const uint64_t before = report.memory_bytes();
   EXPECT_TRUE(
-      turn_until(loop_, [&] { return reports() && report.memory_bytes() >= before + kBytes / 2; }));
+      await(loop_, [&] { return reports() && report.memory_bytes() >= before + kBytes / 2; }));
   EXPECT_GE(before, trace::touched_bytes(recorder.get()) - kBytes);
 }
 
@@ -144,7 +144,7 @@ TEST_F(WorkerJoining, ATrainerLearnsThatNoPortIsFree) {
   start();
   const Fd agent = connect_agent();
   const Fd trainer = hand_over(agent, 0);
-  ASSERT_TRUE(turn_until(loop_, [&] { return is_answered(trainer); }));
+  ASSERT_TRUE(await(loop_, [&] { return is_answered(trainer); }));
   std::array<char, 1024> bytes{};
   const ssize_t got = recv(trainer.get(), bytes.data(), bytes.size(), MSG_DONTWAIT);
   ASSERT_GT(got, ssize_t(sizeof(uint32_t)));
