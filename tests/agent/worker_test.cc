@@ -4,6 +4,7 @@
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
+#include "tests/support/descriptors.h"
 
 namespace tutti {
 namespace {
@@ -190,19 +191,14 @@ TEST_F(AgentWorkers, AreNotProtectedFromLackOfMemoryAsTheAgentIs) {
 
 TEST_F(AgentWorkers, ManyJoinsLeakNoDescriptors) {
   const pid_t agent = start();
-  const std::string directory = "/proc/" + std::to_string(agent) + "/fd";
-  const auto descriptors = [&] {
-    return std::distance(std::filesystem::directory_iterator(directory),
-                         std::filesystem::directory_iterator());
-  };
   join("demo");
-  const auto before = descriptors();
+  const int before = open_descriptors(agent);
   for (int i = 0; i < 100; ++i) {
     join("demo", 1);
     join("demo", 9);
     trainers.clear();
   }
-  EXPECT_TRUE(await([&] { return descriptors() <= before; })) << descriptors();
+  EXPECT_TRUE(await([&] { return open_descriptors(agent) <= before; })) << open_descriptors(agent);
 }
 
 }  // namespace

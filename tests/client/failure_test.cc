@@ -128,7 +128,7 @@ TEST_F(JoinTest, RefusesWrongAnswers) {
   options.job = "demo";
   options.rank = 0;
   options.world_size = 1;
-  const size_t descriptors = open_descriptors();
+  const int descriptors = open_descriptors();
   for (const auto& [bytes, code, words] : answers) {
     const int joins = bytes.empty() ? 4 : 1;  // Without an answer the library joins again.
     std::thread agent([&] {
@@ -357,7 +357,7 @@ TEST_F(ClientFailureTest, ForkedChildDoesNoHarm) {
 
 // The fake worker closes its ends a little later.
 TEST_F(ClientFailureTest, NoDescriptorLeaks) {
-  const size_t before = open_descriptors();
+  const int before = open_descriptors();
   for (int round = 0; round < 20; ++round) {
     join_all();
     each([&](int rank) {

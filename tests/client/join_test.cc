@@ -82,7 +82,7 @@ TEST(ClientJoinSocket, JoinsAgainWhereTheConnectionIsClosed) {
 
 // The padding of a control message has room for one descriptor more than a Welcome has.
 TEST(ClientJoinSocket, DescriptorsBeyondThoseOfAWelcomeAreRefused) {
-  const size_t before = open_descriptors();
+  const int before = open_descriptors();
   for (const size_t descriptors :
        {size_t{1}, size_t{4}, size_t{6}, size_t{kWelcomeDescriptors},
         size_t{kWelcomeDescriptors + 1}, size_t{kWelcomeDescriptors + 2}, size_t{253}}) {

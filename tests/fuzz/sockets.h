@@ -1,19 +1,18 @@
 // Two ends of a socket, neither of which blocks, and descriptors that travel over them.
 #pragma once
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <cstring>
-#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "daemon/base/fd.h"
 #include "daemon/base/status.h"
 #include "tests/fuzz/input.h"
+#include "tests/support/descriptors.h"
 
 namespace tutti::fuzz {
 
@@ -33,13 +32,6 @@ inline void send_all(const Fd& socket, std::string_view bytes) {
   if (bytes.empty()) return;
   const ssize_t sent = send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   require(sent == static_cast<ssize_t>(bytes.size()), "a socket has room");
-}
-
-inline size_t open_descriptors() {
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(opendir("/proc/self/fd"), closedir);
-  size_t count = 0;
-  while (readdir(folder.get()) != nullptr) ++count;
-  return count;
 }
 
 // By hand: a sender of ours refuses to send so many.
@@ -67,7 +59,7 @@ inline void send_with(const Fd& socket, std::string_view bytes, size_t descripto
 template <class Run>
 void without_leaks(const uint8_t* data, size_t size, const Run& run) {
   Input input(data, size);
-  const size_t before = open_descriptors();
+  const int before = open_descriptors();
   run(input);
   require(open_descriptors() == before, "no descriptor stays open");
 }

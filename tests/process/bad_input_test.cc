@@ -81,11 +81,11 @@ TEST_F(BadInputTest, MistakesAreNamedAndNothingIsLost) {
     write_line("joined");
     signals_.wait_for(0, 1);
     mistakes(group);
-    const int descriptors = descriptors_of(getpid());
+    const int descriptors = open_descriptors();
     const int mappings = mappings_of(getpid());
     write_line("warm");
     for (int i = 0; i < 50; ++i) mistakes(group);
-    check(descriptors_of(getpid()) == descriptors, "descriptors of the trainer");
+    check(open_descriptors() == descriptors, "descriptors of the trainer");
     // Sanitizers hold back freed memory; one leaked mapping per round would be 50.
     check(mappings_of(getpid()) <= mappings + 16, "mappings of the trainer");
     write_line("done");
@@ -95,9 +95,9 @@ TEST_F(BadInputTest, MistakesAreNamedAndNothingIsLost) {
   const auto worker = static_cast<pid_t>(worker_report(mesh_, 1, "job").pid());
   signals_[0] = 1;  // Not before: while it reports it has a descriptor more.
   for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "warm") << trainer.wait();
-  const int descriptors = descriptors_of(worker);
+  const int descriptors = open_descriptors(worker);
   for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "done") << trainer.wait();
-  EXPECT_EQ(descriptors_of(worker), descriptors);
+  EXPECT_EQ(open_descriptors(worker), descriptors);
 }
 
 // The other host gets refused text in a message; a malformed one must not end the epoch.

@@ -279,13 +279,13 @@ TEST_F(BoardFaults, FiftyEpochsLeaveNothing) {
       ++signals_[0];
       signals_.wait_for(0, 2 * epoch + 2);
       if (epoch == 0) {
-        descriptors = testing::descriptors_of(getpid());
+        descriptors = open_descriptors();
         memories = memories_of(getpid());
         write_line("warm");
         signals_.wait_for(1, 1);
       }
     }
-    check(testing::descriptors_of(getpid()) <= descriptors, "the trainer's descriptors");
+    check(open_descriptors() <= descriptors, "the trainer's descriptors");
     check(memories_of(getpid()) <= memories, "the trainer's memories");
     write_line("done");
     signals_.wait_for(1, 2);
@@ -293,13 +293,13 @@ TEST_F(BoardFaults, FiftyEpochsLeaveNothing) {
   for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "warm");
   const auto worker = static_cast<pid_t>(testing::worker_report(mesh_, 0, "job").pid());
   ASSERT_GT(worker, 0);
-  const int descriptors = testing::descriptors_of(worker);
+  const int descriptors = open_descriptors(worker);
   const int memories = memories_of(worker);
   signals_[1] = 1;
   for (Trainer& trainer : trainers)
     EXPECT_EQ(trainer.read_line(), "done") << mesh_.mesh().log_tails();
   EXPECT_EQ(static_cast<pid_t>(testing::worker_report(mesh_, 0, "job").pid()), worker);
-  EXPECT_LE(testing::descriptors_of(worker), descriptors + 2);
+  EXPECT_LE(open_descriptors(worker), descriptors + 2);
   EXPECT_LE(memories_of(worker), memories + 3) << "those of one epoch";
   signals_[1] = 2;
   EXPECT_EQ(TestMesh::wait(trainers), "");

@@ -47,13 +47,13 @@ void thousand_operations(const RankContext& context) {
   Group group = context.join();
   std::vector<float> x(250'000);
   for (int i = 0; i < 200; ++i) operation(group, i, x);
-  const int descriptors = descriptors_of(getpid());
+  const int descriptors = open_descriptors();
   const int64_t memory = private_mib_of(getpid());
   write_line("warm");
   group.barrier({.timeout = std::chrono::seconds(120)});
   for (int i = 0; i < 1000; ++i) operation(group, i, x);
   for (int i = 0; i < 50; ++i) same_bits(group, i);
-  check(descriptors_of(getpid()) == descriptors, "the trainer's descriptors grew");
+  check(open_descriptors() == descriptors, "the trainer's descriptors grew");
   check(private_mib_of(getpid()) <= memory + kGrowthMibMax, "the trainer's memory grew");
   write_line("done");
   pause();
@@ -72,12 +72,12 @@ TEST(Endurance, AThousandOperationsBetweenNetworkNamespacesLeaveNothingBehindAsR
   for (int host = 0; host < 2; ++host) {
     workers.push_back(static_cast<pid_t>(worker_report(mesh, host, "endurance").pid()));
     ASSERT_GT(workers[host], 0);
-    descriptors.push_back(descriptors_of(workers[host]));
+    descriptors.push_back(open_descriptors(workers[host]));
     memory.push_back(private_mib_of(workers[host]));
   }
   for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "done") << trainer.wait();
   for (int host = 0; host < 2; ++host) {
-    EXPECT_EQ(descriptors_of(workers[host]), descriptors[host]);
+    EXPECT_EQ(open_descriptors(workers[host]), descriptors[host]);
     EXPECT_LE(private_mib_of(workers[host]), memory[host] + kGrowthMibMax);
     EXPECT_EQ(worker_report(mesh, host, "endurance").failures(), 0u);
   }
@@ -122,7 +122,7 @@ TEST(Endurance, AJobRunsUnharmedBesideOneWhoseTrainersAreKilledTwentyTimes) {
   TestMesh mesh(2);
   std::vector<Trainer> beside = mesh.start("beside", {2, 2}, bystander);
   for (Trainer& trainer : beside) ASSERT_EQ(trainer.read_line(), "ready") << trainer.wait();
-  const auto agent_descriptors = [&] { return descriptors_of(mesh.host(1).agent); };
+  const auto agent_descriptors = [&] { return open_descriptors(mesh.host(1).agent); };
   int before = 0;
   for (int round = 0; round < 20; ++round) {
     if (round == 2) before = agent_descriptors();  // It keeps the recorders of two epochs.

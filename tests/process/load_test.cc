@@ -215,8 +215,8 @@ TEST_F(Load, JobsComeAndGoUnderThousandsOfHalfOpenConnections) {
   ASSERT_GT(worker, 0);
   EXPECT_EQ(mesh_.run("warm", {1, 1}, join_work_and_leave), "");
   EXPECT_TRUE(await([&] { return worker_report(mesh_, 0, "warm").pid() == 0; }));
-  const int agent_descriptors = descriptors_of(agent);
-  const int worker_descriptors = descriptors_of(worker);
+  const int agent_descriptors = open_descriptors(agent);
+  const int worker_descriptors = open_descriptors(worker);
   const int64_t agent_mib = private_mib_of(agent);
   const int64_t worker_mib = private_mib_of(worker);
   {
@@ -230,11 +230,11 @@ TEST_F(Load, JobsComeAndGoUnderThousandsOfHalfOpenConnections) {
     EXPECT_LT(joins.back(), kJoinSecondsMax);
   }
   EXPECT_TRUE(await([&] {
-    return descriptors_of(agent) <= agent_descriptors + kSpareDescriptors &&
-           descriptors_of(worker) <= worker_descriptors + kSpareDescriptors;
-  })) << descriptors_of(agent)
-      << " descriptors of the agent, before " << agent_descriptors << "; " << descriptors_of(worker)
-      << " of the worker, before " << worker_descriptors;
+    return open_descriptors(agent) <= agent_descriptors + kSpareDescriptors &&
+           open_descriptors(worker) <= worker_descriptors + kSpareDescriptors;
+  })) << open_descriptors(agent)
+      << " descriptors of the agent, before " << agent_descriptors << "; "
+      << open_descriptors(worker) << " of the worker, before " << worker_descriptors;
   EXPECT_TRUE(await([&] {
     return private_mib_of(agent) <= agent_mib + kSpareMib &&
            private_mib_of(worker) <= worker_mib + kSpareMib;

@@ -160,7 +160,7 @@ struct GarbageJob : BoardTest {
 
 TEST(BoardGarbage, NeverCrashesOrStopsTheWorker) {
   std::mt19937_64 random(11);
-  const size_t before = open_descriptors();
+  const int before = open_descriptors();
   for (int round = 0; round < 50; ++round) {
     GarbageJob job;
     EXPECT_GT(job.play(random), 0u);

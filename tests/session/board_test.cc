@@ -10,7 +10,7 @@ namespace {
 using testing::HasSubstr;
 
 TEST_F(BoardTest, EveryTrainerGetsTheBoardAndAllSegments) {
-  const size_t before = open_descriptors();
+  const int before = open_descriptors();
   for (uint32_t rank = 0; rank < 3; ++rank) {
     EXPECT_EQ(trainer(rank).descriptors(), 4u + 3u);
     EXPECT_EQ(trainer(rank).board().magic, kBoardMagic);
@@ -531,7 +531,7 @@ TEST(BoardShare, JobsAfterEachOtherLeaveNothing) {
     void TestBody() override {}
   };
   { Job warm; }
-  const size_t before = open_descriptors();
+  const int before = open_descriptors();
   for (int epoch = 0; epoch < 50; ++epoch) Job();
   EXPECT_EQ(open_descriptors(), before);
 }

@@ -301,7 +301,7 @@ size_t mappings() {
 
 TEST(SessionLeak, DescriptorsAndMappingsAreGivenBack) {
   Loop loop;
-  const size_t descriptors = open_descriptors();
+  const int descriptors = open_descriptors();
   ASSERT_EQ(mappings(), 0u);
   for (int i = 0; i < 200; ++i) {
     Served served(loop);
@@ -320,7 +320,7 @@ TEST(SessionLeak, DescriptorsAndMappingsAreGivenBack) {
 TEST(SessionLeak, TheSegmentsAreGivenBackWithTheLastRankOfTheBoard) {
   Loop loop;
   Served served(loop);
-  const size_t descriptors = open_descriptors();
+  const int descriptors = open_descriptors();
   const size_t mapped = mappings();
   served.at_worker.reset();
   EXPECT_EQ(mappings(), mapped - 1);

@@ -12,7 +12,6 @@
 
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <functional>
 #include <optional>
 #include <span>
@@ -24,6 +23,7 @@
 #include "daemon/session/session.h"
 #include "proto/session.pb.h"
 #include "tests/support/await.h"
+#include "tests/support/descriptors.h"
 
 namespace tutti {
 
@@ -32,11 +32,6 @@ inline constexpr uint64_t kTestSegmentBytes = uint64_t{1} << 20;
 // Handles everything that is ready now.
 inline void drain(Loop& loop) {
   for (int i = 0; i < 4; ++i) loop.run_once(Clock::now());
-}
-
-inline size_t open_descriptors() {
-  using std::filesystem::directory_iterator;
-  return static_cast<size_t>(std::distance(directory_iterator("/proc/self/fd"), {}));
 }
 
 // Records what a board says, and the trainer of one of its ranks.

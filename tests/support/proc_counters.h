@@ -4,24 +4,15 @@
 #include <sys/types.h>
 
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
+#include "tests/support/descriptors.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti::testing {
-
-inline int descriptors_of(pid_t pid) {
-  int count = 0;
-  std::error_code error;
-  const auto folder =
-      std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/fd", error);
-  for ([[maybe_unused]] const auto& entry : folder) ++count;
-  return count;
-}
 
 inline int mappings_of(pid_t pid) {
   std::ifstream maps("/proc/" + std::to_string(pid) + "/maps");
