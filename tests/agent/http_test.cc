@@ -1,14 +1,13 @@
 // The HTTP port of a real tuttid.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <sys/ptrace.h>
-#include <sys/socket.h>
 
 #include <thread>
 
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
+#include "tests/support/loopback.h"
 #include "tests/support/test_ca.h"
 
 namespace tutti {
@@ -27,12 +26,8 @@ struct AgentHttp : AgentTest {
     return at == std::string::npos ? 0 : std::stoi(text.substr(at + mark.size()));
   }
   std::string get(const std::string& path, const std::string& token = "") const {
-    sockaddr_in target{.sin_family = AF_INET};
-    target.sin_port = htons(static_cast<uint16_t>(port()));
-    target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    if (connect(socket.get(), reinterpret_cast<sockaddr*>(&target), sizeof(target)) != 0)
-      return "not connected";
+    const Fd socket = connect_loopback(port());
+    if (!socket.valid()) return "not connected";
     const std::string request = "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n" +
                                 (token.empty() ? "" : "Authorization: Bearer " + token + "\r\n") +
                                 "\r\n";

@@ -1,15 +1,14 @@
 // The Admin service as people and tools use it, and the port under unexpected traffic.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include "daemon/control/address.h"
 #include "daemon/control/admin_client.h"
 #include "daemon/control/channel.h"
 #include "tests/control/net.h"
+#include "tests/support/loopback.h"
 
 namespace tutti {
 namespace {
@@ -55,11 +54,8 @@ std::string call(const std::string& address, const std::string& method,
 
 // Sends `bytes` to the port and waits for the server to answer or hang up.
 void intrude(const std::string& address, const std::string& bytes) {
-  const Result<Address> target = parse_address(address);
-  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(target->port)};
-  inet_pton(AF_INET, target->host.c_str(), &to.sin_addr);
-  ASSERT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  const Fd socket = connect_loopback(port_of(address));
+  ASSERT_TRUE(socket.valid());
   if (bytes.empty()) return;
   ASSERT_GT(send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), 0);
   char answer = 0;

@@ -1,14 +1,12 @@
 // The questions of `tutti doctor` to this machine.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/base/fd.h"
 #include "daemon/doctor/network_probes.h"
 #include "daemon/doctor/system_probes.h"
+#include "tests/support/loopback.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tutti {
@@ -16,26 +14,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Listens at 127.0.0.1, on a port of the kernel's choice.
-class Listener {
- public:
-  Listener() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(socket_.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(socket_.get(), 1), 0);
-    getsockname(socket_.get(), reinterpret_cast<sockaddr*>(&address), &size);
-    port = ntohs(address.sin_port);
-  }
-  std::string address() const { return "127.0.0.1:" + std::to_string(port); }
-  uint16_t port = 0;
-
- private:
-  Fd socket_;
-};
-
 TEST(DoctorProbes, DialTellsWhetherSomebodyListens) {
-  auto listener = std::make_unique<Listener>();
+  auto listener = std::make_unique<LoopbackListener>();
   const std::string address = listener->address();
   EXPECT_TRUE(dial(address, 5'000).ok());
   listener.reset();
@@ -44,7 +24,7 @@ TEST(DoctorProbes, DialTellsWhetherSomebodyListens) {
 }
 
 TEST(DoctorProbes, PortsInUseAreTaken) {
-  const Listener listener;
+  const LoopbackListener listener;
   EXPECT_THAT(try_bind(listener.address()).message(), HasSubstr("Address already in use"));
   EXPECT_TRUE(try_bind("127.0.0.1:0").ok());
   EXPECT_EQ(count_taken_ports({listener.port, listener.port}), 1);

@@ -1,17 +1,14 @@
 // What a stranger sends to the port of a control plane, as it is or behind HTTP/2's greeting, in
 // two pieces. The server answers or hangs up, and still serves afterwards.
-#include <arpa/inet.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <cstdlib>
 
-#include "daemon/base/fd.h"
-#include "daemon/control/address.h"
 #include "daemon/control/admin_client.h"
 #include "daemon/control/control.h"
 #include "proto/mesh.pb.h"
 #include "tests/fuzz/input.h"
+#include "tests/support/loopback.h"
 
 namespace tutti {
 namespace {
@@ -46,11 +43,9 @@ void send_all(const Fd& socket, std::string_view bytes) {
   (void)!recv(socket.get(), some, sizeof some, MSG_DONTWAIT);
 }
 
-void say(const Address& at, fuzz::Input& input) {
-  const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in to{.sin_family = AF_INET, .sin_port = htons(at.port)};
-  inet_pton(AF_INET, at.host.c_str(), &to.sin_addr);
-  require(connect(socket.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0, "it listens");
+void say(int port, fuzz::Input& input) {
+  const Fd socket = connect_loopback(port);
+  require(socket.valid(), "it listens");
   const bool greets = (input.take<uint8_t>() & 1) != 0;
   const size_t first = input.take<uint16_t>();
   const std::string bytes =
@@ -70,7 +65,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   [[maybe_unused]] static const int ends_at_once = std::atexit([] { std::_Exit(0); });
   static int inputs = 0;
   fuzz::Input input(data, size);
-  say(*parse_address(server.control->address()), input);
+  say(port_of(server.control->address()), input);
   if (++inputs % kServesEvery != 0) return 0;
   const Status served = admin_status(server.control->address(), true, 10'000).status();
   require(served.code() == Code::unauthenticated, "it still serves, and strangers are refused");

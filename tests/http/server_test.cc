@@ -1,17 +1,15 @@
 // The HTTP server at real sockets: what clients of all kinds get, and what bad ones cost.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 
 #include <thread>
 #include <vector>
 
-#include "daemon/base/fd.h"
 #include "daemon/base/loop.h"
 #include "tests/http/fixture.h"
+#include "tests/support/loopback.h"
 
 namespace tutti {
 namespace {
@@ -26,13 +24,8 @@ struct HttpServing : testing::Test {
   HttpServing() : server(*serve_http("127.0.0.1:0", source)) {}
 
   Fd connect() const {
-    const std::string address = server->address();
-    sockaddr_in target{.sin_family = AF_INET};
-    target.sin_port =
-        htons(static_cast<uint16_t>(std::stoi(address.substr(address.find(':') + 1))));
-    target.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    EXPECT_EQ(::connect(socket.get(), reinterpret_cast<sockaddr*>(&target), sizeof(target)), 0);
+    Fd socket = connect_loopback(port_of(server->address()));
+    EXPECT_TRUE(socket.valid());
     return socket;
   }
   static void send(const Fd& socket, const std::string& bytes) {

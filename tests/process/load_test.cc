@@ -1,9 +1,7 @@
 // Thousands of connections that never say who they are, at every door of an agent and its workers,
 // while jobs come and go.
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -15,6 +13,7 @@
 #include <cstdlib>
 
 #include "tests/support/await.h"
+#include "tests/support/loopback.h"
 #include "tests/support/proc_counters.h"
 #include "tests/support/test_mesh.h"
 
@@ -37,7 +36,7 @@ constexpr int kSpareDescriptors = 8;    // Of gRPC, where a worker has connected
 struct Door {
   std::string name;
   std::string path;  // Of a Unix socket; else:
-  uint16_t port = 0;
+  int port = 0;
   std::string words;
 };
 
@@ -47,10 +46,9 @@ Fd dial(const Door& door) {
   sockaddr_un local{};
   local.sun_family = AF_UNIX;
   door.path.copy(local.sun_path, sizeof(local.sun_path) - 1);
-  sockaddr_in remote{.sin_family = AF_INET, .sin_port = htons(door.port)};
-  remote.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const sockaddr_in remote = loopback(door.port);
   if (door.path.empty())
-    (void)connect(socket.get(), reinterpret_cast<sockaddr*>(&remote), sizeof(remote));
+    (void)connect(socket.get(), reinterpret_cast<const sockaddr*>(&remote), sizeof(remote));
   else
     (void)connect(socket.get(), reinterpret_cast<sockaddr*>(&local), sizeof(local));
   return socket;
@@ -116,12 +114,8 @@ class Siege {
   std::vector<pid_t> pids_;
 };
 
-uint16_t port_of(const std::string& address) {
-  return static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
-}
-
 // The port on which the process listens for TCP, by its sockets' inodes.
-uint16_t listening_port_of(pid_t pid) {
+int listening_port_of(pid_t pid) {
   std::vector<std::string> inodes;
   std::error_code gone;
   for (const auto& entry :
@@ -137,7 +131,7 @@ uint16_t listening_port_of(pid_t pid) {
         state != 0x0a)
       continue;
     if (std::ranges::count(inodes, "socket:[" + std::string(inode) + "]") != 0)
-      return static_cast<uint16_t>(port);
+      return static_cast<int>(port);
   }
   return 0;
 }
@@ -163,8 +157,8 @@ struct Load : ::testing::Test {
     const std::string greeting("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
     const std::string headers("\0\0\x40\1\4\0\0\0\1\0\7:me", 15);  // Of which most is missing.
     const std::string socket = mesh_.host(0).socket;
-    const uint16_t control = port_of(mesh_.host(0).control);
-    const uint16_t link = listening_port_of(worker);
+    const int control = port_of(mesh_.host(0).control);
+    const int link = listening_port_of(worker);
     EXPECT_NE(link, 0);
     return {{"silent trainers", socket, 0, ""},
             {"half a hello", socket, 0, std::string("\x40\0\0\0\x08", 5)},

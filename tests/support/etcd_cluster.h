@@ -2,11 +2,8 @@
 // gets the programs.
 #pragma once
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/base/fd.h"
+#include "tests/support/loopback.h"
 #include "tests/support/run_program.h"
 #include "tests/support/temporary_directory.h"
 
@@ -34,7 +31,8 @@ class EtcdCluster {
   // tls.key, they take clients with certificates of that authority alone.
   explicit EtcdCluster(int members, std::string tls_dir = {}) : tls_dir_(std::move(tls_dir)) {
     for (int i = 0; i < members; ++i)
-      members_.push_back({free_port(), free_port(), free_port(), 0});
+      members_.push_back(
+          {LoopbackListener().port, LoopbackListener().port, LoopbackListener().port, 0});
     for (int i = 0; i < members; ++i) start(i);
     await_leader();
   }
@@ -98,21 +96,6 @@ class EtcdCluster {
     pid_t pid;
   };
 
-  static int free_port() {
-    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address = loopback(0);
-    socklen_t bytes = sizeof address;
-    bind(socket.get(), reinterpret_cast<sockaddr*>(&address), bytes);
-    getsockname(socket.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
-    return ntohs(address.sin_port);
-  }
-  static sockaddr_in loopback(int port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    return address;
-  }
   static std::string url(int port) { return "http://127.0.0.1:" + std::to_string(port); }
 
   static std::filesystem::path tools() {
@@ -169,12 +152,10 @@ class EtcdCluster {
   }
 
   std::string metrics(int member) const {
-    const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const Fd socket = connect_loopback(members_[member].metrics_port);
+    if (!socket.valid()) return {};
     timeval patience{2, 0};
     setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    const sockaddr_in address = loopback(members_[member].metrics_port);
-    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-      return {};
     const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
     std::string answer;
     if (write(socket.get(), request.data(), request.size()) < 0) return {};

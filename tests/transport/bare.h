@@ -2,18 +2,16 @@
 // them.
 #pragma once
 
-#include <arpa/inet.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <atomic>
 #include <future>
 
-#include "daemon/base/fd.h"
 #include "daemon/transport/endpoint.h"
 #include "daemon/transport/frame_codec.h"
 #include "daemon/transport/handshake.h"
 #include "daemon/transport/tls_wire.h"
+#include "tests/support/loopback.h"
 #include "tests/transport/fixture.h"
 
 namespace tutti {
@@ -30,16 +28,12 @@ inline FrameHeader first_header(size_t payload_bytes) {
   return FrameSequencer().complete({}, payload_bytes);
 }
 
-inline sockaddr_in loopback(int port) {
-  return {AF_INET, htons(static_cast<uint16_t>(port)), {htonl(INADDR_LOOPBACK)}, {}};
-}
-
 // From another address of this machine, "127.0.0.2", where one is given.
 inline Fd connect_to(const std::string& address, const std::string& from = "127.0.0.1") {
   Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const sockaddr_in own{AF_INET, 0, {::inet_addr(from.c_str())}, {}};
   EXPECT_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
-  const sockaddr_in to = loopback(std::stoi(address.substr(address.rfind(':') + 1)));
+  const sockaddr_in to = loopback(port_of(address));
   EXPECT_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)), 0);
   return socket;
 }

@@ -129,49 +129,33 @@ TEST(GrpcDialler, TellsNobodyTheSecretAndSendsNothingToAnImpostor) {
   EXPECT_EQ(impostor.frames(), 0) << "not one frame";
 }
 
-// A listening socket that answers no connection.
-struct DeafPort {
-  DeafPort() : socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in name{.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    EXPECT_EQ(::bind(socket.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
-    EXPECT_EQ(::listen(socket.get(), 16), 0);
-    socklen_t size = sizeof(name);
-    ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &size);
-    address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
-  }
-  Fd socket;
-  std::string address;
-};
-
 TEST(GrpcDialler, GivesUpOnADeafPortInTime) {
   Sender sender;
-  DeafPort deaf;
+  LoopbackListener deaf;
   auto transport = make_grpc_transport({.connect_timeout_ms = 500});
   auto end = std::make_shared<Recorder>();
-  auto link = transport->connect(deaf.address, {}, end);
+  auto link = transport->connect(deaf.address(), {}, end);
   EXPECT_TRUE(sender.send(*link, 10, 0).ok());
   EXPECT_FALSE(end->closed(std::chrono::milliseconds(300)).has_value());
   auto cause = end->closed(std::chrono::seconds(20));
   ASSERT_TRUE(cause.has_value());
   EXPECT_EQ(cause->code(), Code::deadline_exceeded);
-  EXPECT_NE(cause->message().find(deaf.address), std::string::npos);
+  EXPECT_NE(cause->message().find(deaf.address()), std::string::npos);
 }
 
 TEST(GrpcDialler, LeavesADeafPortWhenItsTransportEnds) {
-  DeafPort deaf;
+  LoopbackListener deaf;
   auto transport = make_grpc_transport({.connect_timeout_ms = 120'000});
   auto end = std::make_shared<Recorder>();
-  auto link = transport->connect(deaf.address, {}, end);
+  auto link = transport->connect(deaf.address(), {}, end);
   transport.reset();
   EXPECT_EQ(end->closed_code(), Code::unavailable);
 }
 
 // Connects to `address`, sends `words`, reads until the peer closes or sends something, and closes.
 void speak(const std::string& address, const std::string& words) {
-  const Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto port = static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1)));
-  sockaddr_in name{AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {}};
-  ASSERT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
+  const Fd fd = connect_loopback(port_of(address));
+  ASSERT_TRUE(fd.valid());
   if (words.empty()) return;
   ASSERT_EQ(::send(fd.get(), words.data(), words.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(words.size()));

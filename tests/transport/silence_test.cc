@@ -1,13 +1,10 @@
 // A peer that stops answering is noticed within silence_ms, with or without traffic. A proxy
 // between the two ends stops forwarding, which looks to either end like a stopped process or a lost
 // host.
-#include <arpa/inet.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <thread>
 
-#include "daemon/base/fd.h"
 #include "tests/transport/bare.h"
 
 namespace tutti {
@@ -19,16 +16,8 @@ constexpr std::chrono::milliseconds kSlack{15'000};  // For a loaded machine.
 // Forwards one TCP connection both ways until stopped; then keeps its sockets open and unread.
 class Proxy {
  public:
-  explicit Proxy(const std::string& target)
-      : target_port_(std::stoi(target.substr(target.rfind(':') + 1))),
-        listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in name = loopback(0);
-    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
-    EXPECT_EQ(::listen(listener_.get(), 1), 0);
-    socklen_t size = sizeof(name);
-    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &size);
-    const std::string fingerprint = target.substr(host_and_port(target).size());
-    address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port)) + fingerprint;
+  explicit Proxy(const std::string& target) : target_port_(port_of(target)) {
+    address = listener_.address() + target.substr(host_and_port(target).size());
     thread_ = std::thread([this] { run(); });
   }
   ~Proxy() { stop(); }
@@ -41,11 +30,9 @@ class Proxy {
 
  private:
   void run() {
-    if (!wait(listener_)) return;
-    near_ = Fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    far_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in name = loopback(target_port_);
-    ::connect(far_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name));
+    if (!wait(listener_.socket)) return;
+    near_ = Fd(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    far_ = connect_loopback(target_port_);
     std::thread back([this] { forward(far_, near_, forwarded[1]); });
     forward(near_, far_, forwarded[0]);
     back.join();
@@ -71,7 +58,7 @@ class Proxy {
   }
 
   const int target_port_;
-  const Fd listener_;
+  const LoopbackListener listener_;
   Fd near_, far_;
   std::atomic<bool> stopped_ = false;
   std::thread thread_;

@@ -251,19 +251,12 @@ class Impostor {
  public:
   explicit Impostor(const std::string& kind, const LinkLimits& limits = {})
       : has_tls_(kind.ends_with("+tls")), transport(make_transport(kind, limits, nullptr)) {
-    listener_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in name = loopback(0);
-    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<sockaddr*>(&name), sizeof(name)), 0);
-    EXPECT_EQ(::listen(listener_.get(), 1), 0);
-    socklen_t size = sizeof(name);
-    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&name), &size);
-    const std::string address = "127.0.0.1:" + std::to_string(ntohs(name.sin_port));
-    link = transport->connect(to_string({address, has_tls_ ? tls_.fingerprint() : ""}),
+    link = transport->connect(to_string({listener_.address(), has_tls_ ? tls_.fingerprint() : ""}),
                               {"demo", 7, "a", kSecret}, end);
     EXPECT_TRUE(link->send({{}, {}, nullptr}).ok());
   }
   Bare answer() const {
-    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    Fd socket(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
     return has_tls_ ? Bare(make_tls_listener_wire(std::move(socket), tls_))
                     : Bare(std::move(socket));
   }
@@ -278,7 +271,7 @@ class Impostor {
   std::shared_ptr<Link> link;
 
  private:
-  Fd listener_;
+  LoopbackListener listener_;
 };
 
 TEST_P(TcpDialler, TellsNobodyTheSecretAndSendsNothingToAnImpostor) {
