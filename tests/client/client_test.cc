@@ -1,13 +1,13 @@
 // The C ABI: collectives on every kind of memory, works, sub-groups, and the limit of operations.
-#include <numeric>
-
 #include "proto/board.h"
 #include "tests/client/fixture.h"
+#include "tests/support/call.h"
 
 namespace tutti {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::Reference;
 
 constexpr size_t kCount = 1000;
 
@@ -34,147 +34,40 @@ constexpr std::array kMemories = {Memory{false, false, false}, Memory{true, fals
                                   Memory{false, true, false},  Memory{true, true, false},
                                   Memory{false, false, true},  Memory{true, true, true}};
 
-TEST_F(ClientTest, AllReduceInEveryMemory) {
-  join_all();
-  for (const Memory& memory : kMemories) {
-    each([&](int rank) {
-      GroupBuffer in(group(rank), memory.in_shared, kCount);
-      GroupBuffer other(group(rank), memory.out_shared, kCount);
-      GroupBuffer& out = memory.in_place ? in : other;
-      in.fill(input(rank, kCount));
-      ASSERT_EQ(tutti_all_reduce(group(rank), in.data(), out.data(), kCount, TUTTI_F32, TUTTI_SUM,
-                                 nullptr, nullptr),
-                TUTTI_OK)
-          << tutti_last_error()->message;
-      for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(out.data()[i], summed(i));
-      if (!memory.in_place) {
-        EXPECT_EQ(in.values(), input(rank, kCount)) << "the input changed";
-      }
-    });
+// One rank's part. In place, its own block lies within the other side; a side that it does not have
+// is none.
+void run_in(const Memory& memory, const Reference& reference, tutti_group* group) {
+  const int rank = tutti_rank(group);
+  const auto name = name_of(reference.collective);
+  const size_t ins = reference.inputs(rank), outs = reference.outputs(rank);
+  GroupBuffer first(group, memory.in_shared, std::max(ins, outs));
+  GroupBuffer second(group, memory.out_shared, outs);
+  const size_t own = memory.in_place ? reference.before(rank) : 0;
+  float* in = ins == 0 ? nullptr : first.data() + (ins < outs ? own : 0);
+  float* out = memory.in_place ? first.data() + (outs < ins ? own : 0) : second.data();
+  if (outs == 0) out = nullptr;
+  if (reference.collective == Collective::broadcast && ins != 0) out = in;
+  std::fill_n(out, outs, -1.0f);
+  for (size_t i = 0; i < ins; ++i) in[i] = static_cast<float>(reference.input(rank, i));
+  const tutti_code code = call(group, reference, Dtype::f32, in, out, nullptr, nullptr);
+  if (reference.is_exchange() && memory.in_place && memory.in_shared) {
+    EXPECT_EQ(code, TUTTI_INVALID_ARGUMENT);
+    EXPECT_THAT(tutti_last_error()->message, HasSubstr("overlap"));
+    return;
   }
+  ASSERT_EQ(code, TUTTI_OK) << name << tutti_last_error()->message;
+  for (size_t i = 0; i < outs; ++i) ASSERT_EQ(out[i], reference.output(rank, i)) << name << i;
+  if (outs != 0 && (memory.in_place || in == out)) return;
+  for (size_t i = 0; i < ins; ++i)
+    ASSERT_EQ(in[i], reference.input(rank, i)) << name << ": changed";
 }
 
-TEST_F(ClientTest, ReduceReachesOnlyTheRoot) {
+TEST_F(ClientTest, EveryCollectiveInEveryMemory) {
   join_all();
-  for (const Memory& memory : kMemories) {
-    each([&](int rank) {
-      GroupBuffer in(group(rank), memory.in_shared, kCount);
-      GroupBuffer other(group(rank), memory.out_shared, kCount);
-      GroupBuffer& out = memory.in_place ? in : other;
-      in.fill(input(rank, kCount));
-      ASSERT_EQ(tutti_reduce(group(rank), in.data(), rank == 2 ? out.data() : nullptr, kCount,
-                             TUTTI_F32, TUTTI_SUM, 2, nullptr, nullptr),
-                TUTTI_OK);
-      if (rank == 2)
-        for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(out.data()[i], summed(i));
-      else
-        EXPECT_EQ(in.values(), input(rank, kCount));
-    });
-  }
-}
-
-TEST_F(ClientTest, BroadcastInEitherMemory) {
-  join_all();
-  for (const bool shared : {false, true}) {
-    each([&](int rank) {
-      GroupBuffer x(group(rank), shared, kCount);
-      x.fill(input(rank, kCount));
-      ASSERT_EQ(tutti_broadcast(group(rank), x.data(), kCount, TUTTI_F32, 1, nullptr, nullptr),
-                TUTTI_OK);
-      EXPECT_EQ(x.values(), input(1, kCount));
-    });
-  }
-}
-
-TEST_F(ClientTest, AllGatherInEveryMemory) {
-  join_all();
-  for (const Memory& memory : kMemories) {
-    each([&](int rank) {
-      GroupBuffer separate(group(rank), memory.in_shared, kCount);
-      GroupBuffer out(group(rank), memory.out_shared, kCount * kWorld);
-      float* in = memory.in_place ? out.data() + size_t(rank) * kCount : separate.data();
-      std::ranges::copy(input(rank, kCount), in);
-      ASSERT_EQ(tutti_all_gather(group(rank), in, out.data(), kCount, TUTTI_F32, nullptr, nullptr),
-                TUTTI_OK)
-          << tutti_last_error()->message;
-      for (int r = 0; r < kWorld; ++r)
-        for (size_t i = 0; i < kCount; ++i)
-          ASSERT_EQ(out.data()[size_t(r) * kCount + i], input(r, kCount)[i]);
-    });
-  }
-}
-
-TEST_F(ClientTest, ReduceScatterInEveryMemory) {
-  join_all();
-  for (const Memory& memory : kMemories) {
-    each([&](int rank) {
-      GroupBuffer in(group(rank), memory.in_shared, kCount * kWorld);
-      GroupBuffer separate(group(rank), memory.out_shared, kCount);
-      float* out = memory.in_place ? in.data() + size_t(rank) * kCount : separate.data();
-      in.fill(input(rank, kCount * kWorld));
-      ASSERT_EQ(tutti_reduce_scatter(group(rank), in.data(), out, kCount, TUTTI_F32, TUTTI_SUM,
-                                     nullptr, nullptr),
-                TUTTI_OK)
-          << tutti_last_error()->message;
-      for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(out[i], summed(size_t(rank) * kCount + i));
-      if (!memory.in_place) {
-        EXPECT_EQ(in.values(), input(rank, kCount * kWorld));
-      }
-    });
-  }
-}
-
-// The root's own block may lie within the other side. Other ranks have no such side.
-TEST_F(ClientTest, GatherAndScatterInEveryMemory) {
-  join_all();
-  constexpr int kRoot = 1;
-  for (const Memory& memory : kMemories) {
-    each([&](int rank) {
-      const bool root = rank == kRoot;
-      GroupBuffer own(group(rank), memory.in_shared, kCount);
-      GroupBuffer all(group(rank), memory.out_shared, root ? kCount * kWorld : 0);
-      const bool in_place = root && memory.in_place;
-      float* part = in_place ? all.data() + size_t(rank) * kCount : own.data();
-      std::ranges::copy(input(rank, kCount), part);
-      ASSERT_EQ(tutti_gather(group(rank), part, root ? all.data() : nullptr, kCount, TUTTI_F32,
-                             kRoot, nullptr, nullptr),
-                TUTTI_OK)
-          << tutti_last_error()->message;
-      for (int r = 0; root && r < kWorld; ++r)
-        for (size_t i = 0; i < kCount; ++i)
-          ASSERT_EQ(all.data()[size_t(r) * kCount + i], input(r, kCount)[i]);
-      for (size_t i = 0; !in_place && i < kCount; ++i) part[i] = -1;
-      ASSERT_EQ(tutti_scatter(group(rank), root ? all.data() : nullptr, part, kCount, TUTTI_F32,
-                              kRoot, nullptr, nullptr),
-                TUTTI_OK)
-          << tutti_last_error()->message;
-      for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(part[i], input(rank, kCount)[i]);
-    });
-  }
-}
-
-TEST_F(ClientTest, AllToAllInEveryMemory) {
-  join_all();
-  for (const Memory& memory : kMemories) {
-    each([&](int rank) {
-      GroupBuffer in(group(rank), memory.in_shared, kCount * kWorld);
-      GroupBuffer separate(group(rank), memory.out_shared, kCount * kWorld);
-      in.fill(input(rank, kCount * kWorld));
-      const bool shared = memory.in_shared && memory.in_place;
-      float* out = memory.in_place ? in.data() : separate.data();
-      const tutti_code code =
-          tutti_all_to_all(group(rank), in.data(), out, kCount, TUTTI_F32, nullptr, nullptr);
-      if (shared) {
-        EXPECT_EQ(code, TUTTI_INVALID_ARGUMENT);
-        EXPECT_THAT(tutti_last_error()->message, ::testing::HasSubstr("overlap"));
-        return;
-      }
-      ASSERT_EQ(code, TUTTI_OK) << tutti_last_error()->message;
-      for (int r = 0; r < kWorld; ++r)
-        for (size_t i = 0; i < kCount; ++i)
-          ASSERT_EQ(out[size_t(r) * kCount + i],
-                    input(r, kCount * kWorld)[size_t(rank) * kCount + i]);
-    });
+  for (const Collective collective : kEveryCollective) {
+    const Reference reference{collective, kWorld, Op::sum, kCount, 1};
+    for (const Memory& memory : kMemories)
+      each([&](int rank) { run_in(memory, reference, group(rank)); });
   }
 }
 

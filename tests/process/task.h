@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/reference.h"
+#include "tests/support/call.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti::testing {
@@ -184,48 +184,8 @@ class PartAt {
   bool one_buffer() const { return task_.in_place || task_.collective == Collective::broadcast; }
 
   tutti_code call(const tutti_options& options, tutti_work** work) {
-    if (!task_.counts.empty()) return call_with_counts(options, work);
-    tutti_group* group = group_.get();
-    const void* in = in_side();
-    void* out = out_side();
-    const size_t count = task_.count;
-    const auto dtype = static_cast<tutti_dtype>(task_.dtype);
-    const auto op = static_cast<tutti_op>(task_.op);
-    const int root = reference_.root;
-    switch (task_.collective) {
-      case Collective::all_reduce:
-        return tutti_all_reduce(group, in, out, count, dtype, op, &options, work);
-      case Collective::reduce:
-        return tutti_reduce(group, in, out, count, dtype, op, root, &options, work);
-      case Collective::broadcast:
-        return tutti_broadcast(group, out, count, dtype, root, &options, work);
-      case Collective::all_gather:
-        return tutti_all_gather(group, in, out, count, dtype, &options, work);
-      case Collective::reduce_scatter:
-        return tutti_reduce_scatter(group, in, out, count, dtype, op, &options, work);
-      case Collective::gather:
-        return tutti_gather(group, in, out, count, dtype, root, &options, work);
-      case Collective::scatter:
-        return tutti_scatter(group, in, out, count, dtype, root, &options, work);
-      case Collective::all_to_all:
-        return tutti_all_to_all(group, in, out, count, dtype, &options, work);
-      case Collective::barrier:
-        return tutti_barrier(group, &options, work);
-    }
-    return TUTTI_UNIMPLEMENTED;
-  }
-  tutti_code call_with_counts(const tutti_options& options, tutti_work** work) {
-    tutti_group* group = group_.get();
-    const size_t* counts = task_.counts.data();
-    const auto dtype = static_cast<tutti_dtype>(task_.dtype);
-    if (task_.collective == Collective::all_gather)
-      return tutti_all_gather_v(group, in_side(), out_side(), counts, dtype, &options, work);
-    if (task_.collective == Collective::reduce_scatter)
-      return tutti_reduce_scatter_v(group, in_side(), out_side(), counts, dtype,
-                                    static_cast<tutti_op>(task_.op), &options, work);
-    const Counts sent = reference_.sent(rank_), received = reference_.received(rank_);
-    return tutti_all_to_all_v(group, in_side(), sent.data(), out_side(), received.data(), dtype,
-                              &options, work);
+    return testing::call(group_.get(), reference_, task_.dtype, in_side(), out_side(), &options,
+                         work);
   }
 
   using Side = decltype(std::declval<const Place&>().make(std::declval<Group&>(), 0, false));
