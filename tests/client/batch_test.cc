@@ -9,8 +9,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kPackedMax = (size_t{256} << 10) / sizeof(float);
-constexpr size_t kBucketMax = (size_t{4} << 20) / sizeof(float);
+// Floats of two blocks of the board, and of a step in which memory is copied.
+constexpr size_t kTwoBlocks = 2 * kBoardBlockBytes / sizeof(float);
+constexpr size_t kCopyStep = (size_t{4} << 20) / sizeof(float);
 
 class BatchTest : public ClientTest {
  protected:
@@ -76,11 +77,11 @@ TEST_F(BatchTest, ListsOfManySizesInEveryMemory) {
       {1},
       {0, 0, 0},
       {5, 0, 1, 1000, 3},
-      {kPackedMax, kPackedMax + 1, 7},
-      {kPackedMax + 1},
-      std::vector<size_t>(9, kPackedMax),
-      {kPackedMax - 1, kPackedMax, kPackedMax, kPackedMax, 1, 1},
-      {1, kBucketMax * 2, 2, kBucketMax * 3, 3},
+      {kTwoBlocks, kTwoBlocks + 1, 7},
+      {kTwoBlocks + 1},
+      std::vector<size_t>(9, kTwoBlocks),
+      {kTwoBlocks - 1, kTwoBlocks, kTwoBlocks, kTwoBlocks, 1, 1},
+      {1, kCopyStep * 2, 2, kCopyStep * 3, 3},
   };
   for (const std::vector<size_t>& counts : lists) reduce_everywhere(counts);
 }
@@ -88,7 +89,7 @@ TEST_F(BatchTest, ListsOfManySizesInEveryMemory) {
 // Ordinary, shared and mixed lists; copied as a whole and block by block.
 TEST_F(BatchTest, EachTensorIsMultipliedOnce) {
   join_all();
-  const std::vector<std::vector<size_t>> lists = {{0, 5, 1000, 3}, {1, kBucketMax + 1, 2, 77}};
+  const std::vector<std::vector<size_t>> lists = {{0, 5, 1000, 3}, {1, kCopyStep + 1, 2, 77}};
   for (const std::vector<size_t>& counts : lists)
     for (const bool shared : {false, true})
       for (const bool in_place : {false, true})
@@ -125,7 +126,7 @@ TEST_F(BatchTest, MoreTensorsThanAGroupHasSlots) {
 TEST_F(BatchTest, WorksCanBeWaitedForInAnyOrder) {
   join_all();
   each([&](int rank) {
-    List first(group(rank), rank, {3, kPackedMax * 2, 4}, true, true);
+    List first(group(rank), rank, {3, kTwoBlocks * 2, 4}, true, true);
     List second(group(rank), rank, {100, 200}, false, false);
     tutti_work* works[2];
     ASSERT_EQ(first.reduce(group(rank), &works[0]), TUTTI_OK);
@@ -147,7 +148,7 @@ TEST_F(BatchTest, NothingStaysHeldWhenWorksAreDropped) {
     void* before = tutti_alloc(group(rank), 1);
     tutti_free(group(rank), before);
     for (int i = 0; i < 20; ++i) {
-      List list(group(rank), rank, {3, 4, kPackedMax * 2}, false, true);
+      List list(group(rank), rank, {3, 4, kTwoBlocks * 2}, false, true);
       tutti_work* work = nullptr;
       ASSERT_EQ(list.reduce(group(rank), &work), TUTTI_OK);
       tutti_work_free(work);
@@ -206,7 +207,7 @@ TEST_F(BatchTest, AMissingRankEndsItByTheDeadline) {
 
 TEST_F(BatchTest, AKilledWorkerIsNamed) {
   join_all();
-  List list(group(0), 0, {1, kPackedMax * 2, 3}, false, true);
+  List list(group(0), 0, {1, kTwoBlocks * 2, 3}, false, true);
   tutti_work* work = nullptr;
   ASSERT_EQ(list.reduce(group(0), &work), TUTTI_OK);
   job.kill();

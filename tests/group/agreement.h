@@ -38,39 +38,39 @@ class AgreementTest : public ::testing::Test {
     };
     rules.blocker = [](const EpochOp&) { return std::pair(std::string("data"), 2); };
     for (int host = 0; host < 2; ++host)
-      members_.push_back(std::make_unique<Follower>(roster_, hosts_, host, rules));
+      followers_.push_back(std::make_unique<Follower>(roster_, hosts_, host, rules));
   }
 
   // A rank of the whole job makes its next call.
   void call(int rank, const Signature& signature, int timeout_ms = 1000, Status invalid = {}) {
     const auto ms = static_cast<uint32_t>(timeout_ms);
-    member_of(rank).on_call(0, rank, {signature, std::move(invalid), now_ + Millis(timeout_ms), ms},
-                            now_);
+    follower_of(rank).on_call(0, rank,
+                              {signature, std::move(invalid), now_ + Millis(timeout_ms), ms}, now_);
     run();
   }
   void call_all(const Signature& signature) {
     for (int rank = 0; rank < 4; ++rank) call(rank, signature);
   }
-  Follower& member_of(int rank) { return *members_[rank < 2 ? 0 : 1]; }
+  Follower& follower_of(int rank) { return *followers_[rank < 2 ? 0 : 1]; }
 
   // The engines of both hosts end the operation, OK.
   void complete(uint64_t number) {
-    for (const auto& follower : members_) follower->on_finished({0, number}, {});
+    for (const auto& follower : followers_) follower->on_finished({0, number}, {});
     run();
   }
   // The engine of host b meets a frame of host a.
   void meet(uint64_t number) {
-    if (starts_[0].at(number) != starts_[1].at(number)) members_[1]->on_mismatch({0, number}, 0);
+    if (starts_[0].at(number) != starts_[1].at(number)) followers_[1]->on_mismatch({0, number}, 0);
     run();
   }
   void pass(int ms) {
     now_ += Millis(ms);
-    for (const auto& follower : members_) follower->on_time(now_);
+    for (const auto& follower : followers_) follower->on_time(now_);
     leader_.on_time(now_);
     run();
   }
   void leave(int rank, const Status& cause) {
-    member_of(rank).leave(rank, cause);
+    follower_of(rank).leave(rank, cause);
     run();
   }
   // The status of the operation, which must be the same on both hosts.
@@ -86,7 +86,7 @@ class AgreementTest : public ::testing::Test {
     for (bool more = true; more;) {
       more = false;
       for (int host = 0; host < 2; ++host)
-        for (const Action& action : members_[static_cast<size_t>(host)]->take_actions()) {
+        for (const Action& action : followers_[static_cast<size_t>(host)]->take_actions()) {
           more = true;
           perform(host, action);
         }
@@ -94,7 +94,7 @@ class AgreementTest : public ::testing::Test {
         more = true;
         if (send.host == silent_) continue;
         const Status taken =
-            members_[static_cast<size_t>(send.host)]->on_message(send.message, now_);
+            followers_[static_cast<size_t>(send.host)]->on_message(send.message, now_);
         EXPECT_TRUE(taken.ok()) << taken.to_string();
       }
     }
@@ -111,17 +111,17 @@ class AgreementTest : public ::testing::Test {
     }
     if (const Cancel* cancel = std::get_if<Cancel>(&action))
       if (starts_[at].contains(cancel->op.number))
-        members_[at]->on_finished(cancel->op, cancel->cause);
+        followers_[at]->on_finished(cancel->op, cancel->cause);
     if (const EndEpoch* end = std::get_if<EndEpoch>(&action))
       for (const auto& [number, agreement] : starts_[at])
-        if (!answers_[at].contains(number)) members_[at]->on_finished({0, number}, end->cause);
+        if (!answers_[at].contains(number)) followers_[at]->on_finished({0, number}, end->cause);
     if (const Complete* complete = std::get_if<Complete>(&action))
       answers_[at][complete->op.number] = complete->status;
   }
 
   const Roster roster_ = roster_of(4);
   const std::vector<Host> hosts_ = hosts_of(roster_);
-  std::vector<std::unique_ptr<Follower>> members_;
+  std::vector<std::unique_ptr<Follower>> followers_;
   Leader leader_{roster_, hosts_, {}};
   TimePoint now_{};
   int silent_ = -1;                         // A host that neither sends nor receives.

@@ -42,10 +42,10 @@ TEST_F(AgreementTest, TheFirstDepartureIsBlamedOnAllHosts) {
 
 TEST_F(AgreementTest, AGroupWithoutTheDeadGoesOn) {
   leave(3, unavailable("rank 3 died"));
-  for (const int host : {0, 1}) ASSERT_TRUE(members_[host]->make_group(77, {2, 0}).ok());
+  for (const int host : {0, 1}) ASSERT_TRUE(followers_[host]->make_group(77, {2, 0}).ok());
   run();
-  members_[1]->on_call(77, 0, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
-  members_[0]->on_call(77, 1, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
+  followers_[1]->on_call(77, 0, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
+  followers_[0]->on_call(77, 1, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
   run();
   EXPECT_TRUE(started(0));
 }
@@ -164,7 +164,7 @@ TEST_F(AgreementTest, GroupsThatAreAnnouncedAreBounded) {
 
 TEST_F(AgreementTest, InvalidMessagesToAMemberAreRefused) {
   const auto taken = [&](const Message& message) {
-    return members_[1]->on_message(message, now_).ok();
+    return followers_[1]->on_message(message, now_).ok();
   };
   const Status cause = unavailable("it is gone");
   EXPECT_FALSE(taken(Report{}));
@@ -182,17 +182,17 @@ TEST_F(AgreementTest, InvalidMessagesToAMemberAreRefused) {
   EXPECT_FALSE(taken(Adopt{0, 2, 500}));
   EXPECT_FALSE(taken(Adopt{0, 1, kFenceAhead - 1})) << "it may have started that";
   EXPECT_TRUE(taken(Adopt{0, 1, kFenceAhead}));
-  EXPECT_TRUE(members_[1]->cause().ok());
+  EXPECT_TRUE(followers_[1]->cause().ok());
 }
 
 TEST_F(AgreementTest, ARankFarBehindEndsTheEpochAtANamedNumberOfFailures) {
   for (uint64_t number = 0; number <= kFailuresMax; ++number) {
-    ASSERT_TRUE(members_[1]->cause().ok());
+    ASSERT_TRUE(followers_[1]->cause().ok());
     const Fail fail{{0, number}, {}, invalid_argument("nonsense")};
-    EXPECT_TRUE(members_[1]->on_message(fail, now_).ok());
+    EXPECT_TRUE(followers_[1]->on_message(fail, now_).ok());
   }
-  EXPECT_EQ(members_[1]->cause().code(), Code::resource_exhausted);
-  EXPECT_EQ(members_[1]->pending(), 0u);
+  EXPECT_EQ(followers_[1]->cause().code(), Code::resource_exhausted);
+  EXPECT_EQ(followers_[1]->pending(), 0u);
 }
 
 // ---- The budget for data sent ahead ----

@@ -26,7 +26,7 @@ TEST_F(AgreementTest, AHostStartsWhenItsOwnRanksAgreeAndNobodySaysAWord) {
   EXPECT_EQ(starts_[0].at(0), starts_[1].at(0));
   complete(0);
   EXPECT_TRUE(told(0).ok());
-  EXPECT_EQ(members_[0]->pending() + members_[1]->pending() + leader_.pending(), 0u);
+  EXPECT_EQ(followers_[0]->pending() + followers_[1]->pending() + leader_.pending(), 0u);
 }
 
 TEST_F(AgreementTest, RanksOfAHostThatDisagreeFailAllAndLateOnesGetTheSame) {
@@ -201,7 +201,7 @@ TEST_F(ComparisonTest, WhatHasFailedIsComparedNoMore) {
 
 // Links may still read the ranks' memory when the epoch ends.
 TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
-  Follower& follower = *members_[0];
+  Follower& follower = *followers_[0];
   for (const int rank : {0, 1})
     follower.on_call(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
   follower.on_call(0, 0, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
@@ -222,7 +222,7 @@ TEST_F(AgreementTest, WhatRunsWhenTheEpochEndsIsAnsweredWhenTheEngineHasLetGo) {
 }
 
 TEST_F(AgreementTest, WhatTheEngineFailsEndsTheEpochAndIsAnswered) {
-  Follower& follower = *members_[0];
+  Follower& follower = *followers_[0];
   for (const int rank : {0, 1})
     follower.on_call(0, rank, {all_reduce_of(4), {}, now_ + Millis(9), 9}, now_);
   follower.take_actions();
@@ -241,8 +241,8 @@ TEST_F(AgreementTest, WhatTheEngineFailsEndsTheEpochAndIsAnswered) {
 TEST_F(AgreementTest, WhatFailedAndIsNotLetGoEndsTheEpochSoonAfterItsDeadline) {
   for (const int rank : {0, 1}) call(rank, all_reduce_of(4));
   for (const int rank : {2, 3}) call(rank, all_reduce_of(5));
-  members_[1]->on_mismatch({0, 0}, 0);
-  Follower& follower = *members_[0];
+  followers_[1]->on_mismatch({0, 0}, 0);
+  Follower& follower = *followers_[0];
   ASSERT_TRUE(
       follower.on_message(Fail{{0, 0}, {}, failed_precondition("they disagree")}, now_).ok());
   const std::optional<TimePoint> wake = follower.next_timer();
@@ -267,7 +267,7 @@ TEST_F(AgreementTest, WhatFailedAndIsNotLetGoEndsTheEpochSoonAfterItsDeadline) {
 TEST_F(AgreementTest, TheEarliestDeadlineNamesWhoIsMissingOnEveryHost) {
   call(0, all_reduce_of(4), 1000);
   call(2, all_reduce_of(4), 500);
-  EXPECT_EQ(members_[1]->next_timer(), now_ + kCompareAfter);
+  EXPECT_EQ(followers_[1]->next_timer(), now_ + kCompareAfter);
   pass(499);
   EXPECT_FALSE(answers_[1].contains(0));
   pass(1);
@@ -277,8 +277,8 @@ TEST_F(AgreementTest, TheEarliestDeadlineNamesWhoIsMissingOnEveryHost) {
   EXPECT_THAT(status.message(), HasSubstr("rank 1 (host a, pid 4701)"));
   EXPECT_THAT(status.message(), HasSubstr("rank 3 (host b, pid 4703)"));
   EXPECT_EQ(status.culprit(), (Culprit{1, "a"}));
-  EXPECT_FALSE(members_[1]->next_timer().has_value());
-  EXPECT_TRUE(members_[0]->cause().ok());
+  EXPECT_FALSE(followers_[1]->next_timer().has_value());
+  EXPECT_TRUE(followers_[0]->cause().ok());
 }
 
 TEST_F(AgreementTest, WhoHasStartedIsNotMissing) {
@@ -298,7 +298,7 @@ TEST_F(AgreementTest, WhereAllHaveStartedLateDataEndsTheEpoch) {
   pass(200);
   EXPECT_EQ(told(0).code(), Code::deadline_exceeded);
   EXPECT_THAT(told(0).message(), HasSubstr("waiting for data (host b)"));
-  EXPECT_EQ(told(0), members_[1]->cause());
+  EXPECT_EQ(told(0), followers_[1]->cause());
 }
 
 TEST_F(AgreementTest, AHostThatDoesNotAnswerIsBlamed) {
@@ -307,10 +307,10 @@ TEST_F(AgreementTest, AHostThatDoesNotAnswerIsBlamed) {
   pass(100);
   pass(900);  // Its deadline.
   pass(250);  // The leader has asked,
-  EXPECT_TRUE(members_[0]->cause().ok());
+  EXPECT_TRUE(followers_[0]->cause().ok());
   pass(20);  // and looked again.
-  EXPECT_EQ(members_[0]->cause().culprit(), (Culprit{-1, "b"}));
-  EXPECT_THAT(members_[0]->cause().message(),
+  EXPECT_EQ(followers_[0]->cause().culprit(), (Culprit{-1, "b"}));
+  EXPECT_THAT(followers_[0]->cause().message(),
               HasSubstr("the worker of host b (ranks 2, 3) does not"));
 }
 
@@ -320,9 +320,9 @@ TEST_F(AgreementTest, ALeaderThatDoesNotAnswerIsBlamed) {
   pass(100);
   pass(900);
   pass(400);
-  EXPECT_TRUE(members_[1]->cause().ok());
+  EXPECT_TRUE(followers_[1]->cause().ok());
   pass(20);
-  EXPECT_EQ(members_[1]->cause().culprit(), (Culprit{-1, "a"}));
+  EXPECT_EQ(followers_[1]->cause().culprit(), (Culprit{-1, "a"}));
 }
 
 TEST_F(AgreementTest, WhoLooksTooLateWasStoppedItselfAndLooksAgain) {
@@ -332,9 +332,9 @@ TEST_F(AgreementTest, WhoLooksTooLateWasStoppedItselfAndLooksAgain) {
   pass(900);
   pass(1000);  // Far past kLeaderTimeout: a look,
   pass(500);   // which ends late, hence another.
-  EXPECT_TRUE(members_[1]->cause().ok());
+  EXPECT_TRUE(followers_[1]->cause().ok());
   pass(20);
-  EXPECT_EQ(members_[1]->cause().culprit(), (Culprit{-1, "a"}));
+  EXPECT_EQ(followers_[1]->cause().culprit(), (Culprit{-1, "a"}));
 }
 
 }  // namespace

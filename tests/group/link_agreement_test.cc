@@ -125,11 +125,11 @@ TEST_F(AgreementTest, SubgroupsGoByLinks) {
   leader_.use_nccl();
   run();
   while (starts_[0].size() < 2 * kFenceAhead) call_all(all_reduce_of(1));
-  for (const int host : {0, 1}) ASSERT_TRUE(members_[host]->make_group(77, {2, 0}).ok());
+  for (const int host : {0, 1}) ASSERT_TRUE(followers_[host]->make_group(77, {2, 0}).ok());
   run();
-  members_[0]->on_call(77, 1, {on_gpus(1), {}, now_ + Millis(9), 9}, now_);
+  followers_[0]->on_call(77, 1, {on_gpus(1), {}, now_ + Millis(9), 9}, now_);
   int started = 0;
-  for (const Action& action : members_[0]->take_actions()) {
+  for (const Action& action : followers_[0]->take_actions()) {
     const Start* start = std::get_if<Start>(&action);
     started += start != nullptr;
     EXPECT_TRUE(start == nullptr || !start->by_nccl);

@@ -76,8 +76,8 @@ TEST_F(BoardOrder, TheOrderHoldsForEveryWaiter) {
             "");
 }
 
-// A list of tensors becomes as many operations as it has large tensors; ranks with different lists
-// still meet at the same next operation.
+// A list is one operation, whatever its tensors: ranks with different lists still meet at the same
+// next one.
 TEST_F(BoardOrder, ListsTakeOnePlaceInTheOrder) {
   EXPECT_EQ(run(2,
                 [](const RankContext& context) {

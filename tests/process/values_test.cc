@@ -114,7 +114,7 @@ std::vector<Row> rows_of_one_host() {
 
 std::vector<Row> rows_of_lists() {
   return {
-      // They are folded in place, unless only the worker knows the strategy.
+      // Their tensors are not copied, whatever the strategy.
       {"ListsInSharedMemoryUnderEveryStrategy",
        {{3}},
        {{.lists = {{1000, 3, 70'000}},
