@@ -23,6 +23,12 @@ struct Shape {
   std::vector<int> ranks_per_host;
   std::string transport = "local";
 };
+void PrintTo(const Shape& shape, std::ostream* out) {
+  std::string name = shape.transport;
+  for (const int ranks : shape.ranks_per_host) name += "_" + std::to_string(ranks);
+  std::ranges::replace(name, '+', '_');
+  *out << name;
+}
 
 class EpochTest : public ::testing::TestWithParam<Shape> {
  protected:
@@ -189,13 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, EpochTest,
                                            Shape{{1, 2, 1}, "grpc"}, Shape{{2, 2}, "tcp"},
                                            Shape{{1, 2, 1}, "tcp"}, Shape{{1, 1, 1, 1}, "tcp"},
                                            Shape{{1, 2, 1}, "tcp+tls"}, Shape{{2, 2}, "grpc+tls"}),
-                         [](const auto& info) {
-                           std::string name = info.param.transport;
-                           for (const int ranks : info.param.ranks_per_host)
-                             name += "_" + std::to_string(ranks);
-                           std::ranges::replace(name, '+', '_');
-                           return name;
-                         });
+                         ::testing::PrintToStringParamName());
 
 }  // namespace
 }  // namespace tutti

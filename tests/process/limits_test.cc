@@ -35,6 +35,7 @@ struct Flags {
   std::vector<std::string> b;
   std::string values;  // Of the setting `name`, where they must not differ.
 };
+void PrintTo(const Flags& flags, std::ostream* out) { *out << flags.name; }
 
 class DifferentLimits : public ::testing::TestWithParam<Flags> {
  protected:

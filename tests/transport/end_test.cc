@@ -21,6 +21,15 @@ enum class Way {
   refused_frame
 };
 enum class Busy { nobody, self, peer };
+void PrintTo(Way way, std::ostream* out) {
+  constexpr const char* kWays[] = {"OwnClose",      "OwnTransport", "PeerClose",
+                                   "PeerTransport", "RefusedLink",  "RefusedFrame"};
+  *out << kWays[static_cast<int>(way)];
+}
+void PrintTo(Busy busy, std::ostream* out) {
+  constexpr const char* kBusy[] = {"NobodyBusy", "SelfBusy", "PeerBusy"};
+  *out << kBusy[static_cast<int>(busy)];
+}
 
 // A handler that, once made busy, blocks in on_frame() until it is freed.
 class End : public Recorder {
@@ -160,11 +169,8 @@ TEST_P(LinkAfterItsTransport, MayStillBeUsed) {
 }
 
 std::string name_of(const testing::TestParamInfo<LinkEnd::ParamType>& each) {
-  constexpr const char* kWays[] = {"OwnClose",      "OwnTransport", "PeerClose",
-                                   "PeerTransport", "RefusedLink",  "RefusedFrame"};
-  constexpr const char* kBusy[] = {"NobodyBusy", "SelfBusy", "PeerBusy"};
   const auto [kind, way, busy] = each.param;
-  return name_of_kind(kind) + kWays[static_cast<int>(way)] + kBusy[static_cast<int>(busy)];
+  return name_of_kind(kind) + testing::PrintToString(way) + testing::PrintToString(busy);
 }
 
 constexpr auto kTransports = {"local", "grpc", "tcp", "grpc+tls", "tcp+tls"};
