@@ -15,16 +15,7 @@ namespace {
 using tutti::testing::check;
 using tutti::testing::RankContext;
 
-class GroupTest : public tutti::testing::TwoHostsTest {
- protected:
-  // A job of its own for each layout: a rank may not move while its old host still has it.
-  std::string run(const std::vector<int>& per_host, const tutti::testing::Trainer::Body& body) {
-    return mesh_.run("job" + std::to_string(++jobs_), per_host, body);
-  }
-
- private:
-  int jobs_ = 0;
-};
+class GroupTest : public tutti::testing::TwoHostsTest {};
 
 Means average(const Group& group, const std::vector<Tower>& towers, const Options& options = {}) {
   Result<Means> means = average_gradients(towers, options, group.get());
