@@ -15,7 +15,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -36,12 +35,6 @@ inline constexpr uint32_t kDaemon = 1;
 inline bool wait_readable(int fd) {
   pollfd one{fd, POLLIN, 0};
   return poll(&one, 1, kPatienceMs) == 1;
-}
-
-inline std::string read_file(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
 }
 
 struct TrainerSocket {
@@ -194,7 +187,7 @@ struct AgentTest : testing::Test {
     std::filesystem::permissions(path, std::filesystem::perms(0600));
     return path;
   }
-  std::string log() const { return read_file(home + "/log"); }
+  std::string log() const { return text_of(home + "/log"); }
   // The address of the agent started last.
   std::string control() const {
     const std::string text = log();

@@ -11,10 +11,10 @@ using testing::Not;
 
 struct AgentToken : AgentTest {
   static std::string arguments(pid_t pid) {
-    return read_file("/proc/" + std::to_string(pid) + "/cmdline");
+    return text_of("/proc/" + std::to_string(pid) + "/cmdline");
   }
   static std::string environment_of(pid_t pid) {
-    return read_file("/proc/" + std::to_string(pid) + "/environ");
+    return text_of("/proc/" + std::to_string(pid) + "/environ");
   }
   void show(const std::string& token, tutti_code answer) {
     v1::Hello hello = hello_of("demo");

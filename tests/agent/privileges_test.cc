@@ -30,7 +30,7 @@ struct AgentPrivileges : AgentTest {
     trainers.back().greet(hello_of("demo"));
     const std::string pid = field(trainers.back().welcome().value_or(v1::Welcome()), "pid");
     workers.insert(std::stoi(pid));
-    return read_file("/proc/" + pid + "/status");
+    return text_of("/proc/" + pid + "/status");
   }
 };
 
@@ -60,7 +60,7 @@ TEST_F(AgentPrivileges, OtherUsersWorkersHaveTheGroupsOfTheirTrainerAsRoot) {
 
 TEST_F(AgentPrivileges, RootsWorkersKeepWhatTheyUseAsRoot) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root to have any";
-  const uint64_t used = capabilities(read_file("/proc/self/status"), "CapBnd") & kUsedByRoot;
+  const uint64_t used = capabilities(text_of("/proc/self/status"), "CapBnd") & kUsedByRoot;
   start();
   const std::string status = status_of_worker(0);
   for (const char* set : {"CapPrm", "CapEff", "CapBnd"})

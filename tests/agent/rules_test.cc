@@ -205,11 +205,11 @@ TEST_F(AgentRules, KeyAndWorkersSocketsAreTheAgentsAlone) {
   join("demo");
   EXPECT_EQ(mode_of(home + "/run/mesh.key"), 0600u);
   EXPECT_EQ(mode_of(home + "/run/workers"), 0700u);
-  const std::string key = read_file(home + "/run/mesh.key");
+  const std::string key = text_of(home + "/run/mesh.key");
   EXPECT_EQ(key.size(), 64u);
   end(agent, SIGKILL);
   start();
-  EXPECT_EQ(read_file(home + "/run/mesh.key"), key) << "it outlives the agent";
+  EXPECT_EQ(text_of(home + "/run/mesh.key"), key) << "it outlives the agent";
 }
 
 TEST_F(AgentRules, ARunDirOfAnotherUserOrWithLinksIsRefusedAsRoot) {

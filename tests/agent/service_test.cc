@@ -75,7 +75,7 @@ TEST_F(AgentService, FeedsTheWatchdogAndItsWorkersDoNotKnowOfIt) {
   EXPECT_EQ(next_notification(), "WATCHDOG=1");
   EXPECT_EQ(next_notification(), "WATCHDOG=1");
   const std::string worker = field(join("first"), "pid");
-  EXPECT_THAT(read_file("/proc/" + worker + "/environ"), Not(HasSubstr("WATCHDOG")));
+  EXPECT_THAT(text_of("/proc/" + worker + "/environ"), Not(HasSubstr("WATCHDOG")));
 }
 
 TEST_F(AgentService, LeavesTheWatchdogOfAnotherProcessAlone) {

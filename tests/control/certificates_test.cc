@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "daemon/base/loop.h"
 #include "daemon/control/certificate_store.h"
@@ -196,11 +195,10 @@ TEST(MeshCertificateNames, AdministratorIsNamed) {
 
 // The block of the page that begins with "```sh TLS files".
 std::string commands_of(const std::string& page) {
-  std::ostringstream text;
-  text << std::ifstream(page).rdbuf();
+  const std::string text = text_of(page);
   const std::string fence = "```sh TLS files\n";
-  const size_t begin = text.str().find(fence) + fence.size();
-  return text.str().substr(begin, text.str().find("```", begin) - begin);
+  const size_t begin = text.find(fence) + fence.size();
+  return text.substr(begin, text.find("```", begin) - begin);
 }
 
 struct MeshCertificateStore : ::testing::Test {

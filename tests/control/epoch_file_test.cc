@@ -8,7 +8,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include "daemon/membership/membership.h"
 #include "tests/support/temporary_directory.h"
@@ -26,11 +25,6 @@ struct MeshEpochFile : ::testing::Test {
     states.mutable_jobs(0)->set_epoch(epoch);
     states.mutable_jobs(0)->mutable_owner()->set_uid(1'000);
     return states;
-  }
-  std::string bytes() const {
-    std::stringstream text;
-    text << std::ifstream(path).rdbuf();
-    return text.str();
   }
   void write(const std::string& bytes) const { std::ofstream(path) << bytes; }
   Status refusal() const { return read_epoch_file(path).status(); }
@@ -63,7 +57,7 @@ TEST_F(MeshEpochFile, NoFileIsNoStates) {
 
 TEST_F(MeshEpochFile, DamageIsFound) {
   ASSERT_TRUE(write_epoch_file(path, states_of(7)).ok());
-  const std::string good = bytes();
+  const std::string good = text_of(path);
   for (size_t at = 0; at < good.size(); ++at) {
     std::string damaged = good;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);

@@ -7,10 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
 #include "tests/control/credentials.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti {
 namespace {
@@ -53,12 +52,6 @@ TEST(MeshRules, EachCallAdmitsTheRightCallersAndRefusesTheOthers) {
   }
 }
 
-std::string read_source(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(TUTTI_SOURCE_DIR "/" + path).rdbuf();
-  return text.str();
-}
-
 // Where the rows are tried that permit() does not decide.
 struct Trial {
   std::string name;
@@ -93,12 +86,13 @@ TEST(MeshRules, EveryRowHasATest) {
     const auto trial = std::ranges::find(kTrials, door, &Trial::name);
     ASSERT_NE(is_call, trial != kTrials.end()) << door;
     if (is_call) continue;
-    EXPECT_THAT(read_source("tests/" + trial->file), HasSubstr(", " + trial->test + ") {"));
+    EXPECT_THAT(text_of(TUTTI_SOURCE_DIR "/tests/" + trial->file),
+                HasSubstr(", " + trial->test + ") {"));
   }
 }
 
 TEST(MeshRules, EveryRowStandsInSecurityMd) {
-  const std::string text = read_source("SECURITY.md");
+  const std::string text = text_of(TUTTI_SOURCE_DIR "/SECURITY.md");
   size_t rows = 0;
   for (const Rule& rule : rules()) {
     const std::string row = "| " + std::string(rule.door) + " | " + std::string(rule.who) + " | " +

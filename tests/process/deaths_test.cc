@@ -15,6 +15,7 @@
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
 #include "tests/support/await.h"
+#include "tests/support/proc_counters.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti {
@@ -127,13 +128,6 @@ TEST_P(PidNamespaces, ATrainerThatDiesIsNamedAtOnceAsRoot) {
                      })
                 .substr(0, 19),
             "killed by signal 9\n");
-}
-
-// The pids of the job's workers, from the mesh's status.
-pid_t worker_of(const TestMesh& mesh, int host) {
-  const auto status = admin_status(mesh.host(host).address, true, 5'000);
-  if (!status.ok() || status->agents(0).workers_size() != 1) return -1;
-  return static_cast<pid_t>(status->agents(0).workers(0).pid());
 }
 
 void survive_a_lost_host(const RankContext& context) {

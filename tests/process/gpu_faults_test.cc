@@ -41,14 +41,6 @@ class SummedOnes {
 
 class GpuFaults : public ::testing::TestWithParam<std::vector<int>> {
  protected:
-  // The worker of a job on the first host, from the mesh's status; -1: there is none.
-  pid_t worker_of(const std::string& job) const {
-    const auto status = admin_status(mesh_.host(0).address, true, 5'000);
-    if (!status.ok()) return -1;
-    for (const v1::WorkerReport& worker : status->agents(0).workers())
-      if (worker.job() == job) return static_cast<pid_t>(worker.pid());
-    return -1;
-  }
   void poison(pid_t process) const {
     std::ofstream(directory_ / "poison", std::ios::app) << process << std::endl;
   }
@@ -110,18 +102,18 @@ TEST_P(GpuFaults, APoisonedContextEndsItsJobByNameAndNoOther) {
   const auto go_on_beside = [this](const RankContext& context) { go_on(context); };
   std::vector<Trainer> others = start("other", go_on_beside);
   await_lines(others, "works");
-  const pid_t other = worker_of("other");
+  const pid_t other = worker_of(mesh_, 0, "other");
   std::vector<Trainer> trainers = start("job", [](const RankContext& context) {
     const SummedOnes ones(context);
     fail_in_an_operation(context, ones, {"(Fake GPU, GPU-", "CUDA_ERROR_ILLEGAL_ADDRESS"});
     ones.check_sum(*join_again(context));
   });
   await_lines(trainers, "started");
-  const pid_t worker = worker_of("job");
+  const pid_t worker = worker_of(mesh_, 0);
   ASSERT_GT(worker, 0);
   poison(worker);
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
-  EXPECT_EQ(worker_of("other"), other);
+  EXPECT_EQ(worker_of(mesh_, 0, "other"), other);
   gate_.open_for(others.size());
   EXPECT_EQ(TestMesh::wait(others), "") << mesh_.log_tails();
 }
@@ -140,7 +132,7 @@ TEST_P(GpuFaults, AContextThatIsPoisonedWhileIdleEndsTheNextOperationByName) {
     ones.check_sum(*join_again(context));
   });
   await_lines(trainers, "idle");
-  poison(worker_of("job"));
+  poison(worker_of(mesh_, 0));
   gate_.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
@@ -166,10 +158,10 @@ TEST_P(GpuFaults, AStreamWithoutWorkGoesOnAndTheNextCallIsRefusedByName) {
     ones.cuda.synchronize(stream);
   });
   await_lines(trainers, "started");
-  const pid_t worker = worker_of("job");
+  const pid_t worker = worker_of(mesh_, 0);
   ASSERT_GT(worker, 0);
   poison(worker);
-  while (worker_of("job") == worker) sched_yield();
+  while (worker_of(mesh_, 0) == worker) sched_yield();
   gate_.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
@@ -190,7 +182,7 @@ TEST_P(GpuFaults, AGpuWithAFatalXidEndsTheJobsThatUseItByNameAndIsRefused) {
   std::vector<Trainer> others =
       start("other", [this](const RankContext& context) { go_on(context); });
   await_lines(others, "works");
-  const pid_t other = worker_of("other");
+  const pid_t other = worker_of(mesh_, 0, "other");
   const std::string address = mesh_.host(0).address;
   std::vector<Trainer> trainers = start("job", [&address](const RankContext& context) {
     const std::string gpu = "GPU 1 (NVIDIA H100, GPU-10000000-1111-2222-3333-444444444444, ";
@@ -206,7 +198,7 @@ TEST_P(GpuFaults, AGpuWithAFatalXidEndsTheJobsThatUseItByNameAndIsRefused) {
   await_lines(trainers, "started");
   report_xid(1, 79);
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
-  EXPECT_EQ(worker_of("other"), other);
+  EXPECT_EQ(worker_of(mesh_, 0, "other"), other);
   gate_.open_for(others.size());
   EXPECT_EQ(TestMesh::wait(others), "") << mesh_.log_tails();
   const auto status = admin_status(mesh_.host(0).address, true, 5'000);

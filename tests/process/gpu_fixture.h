@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "daemon/cuda/cuda.h"
 #include "tests/process/board_fixture.h"
 #include "tests/support/cuda_driver.h"
+#include "tests/support/proc_counters.h"
 
 namespace tutti::testing {
 
@@ -184,11 +186,16 @@ inline std::unique_ptr<CGroup> join_again(const RankContext& context) {
   }
 }
 
-// The worker of a host, from the mesh's status; -1: there is none, or more than one.
-inline pid_t worker_of(const TestMesh& mesh, int host) {
-  const auto status = admin_status(mesh.host(host).address, true, 5'000);
-  if (!status.ok() || status->agents(0).workers_size() != 1) return -1;
-  return static_cast<pid_t>(status->agents(0).workers(0).pid());
+// How many descriptors of GPU memory a process holds: its own, and those that it maps.
+inline int gpu_descriptors(pid_t process) {
+  int found = 0;
+  const std::filesystem::path all = "/proc/" + std::to_string(process) + "/fd";
+  std::error_code gone;  // A descriptor may be closed meanwhile.
+  for (const auto& descriptor : std::filesystem::directory_iterator(all, gone)) {
+    const std::string target = std::filesystem::read_symlink(descriptor, gone);
+    found += target.starts_with("/memfd:fake-gpu") ? 1 : 0;
+  }
+  return found;
 }
 
 inline tutti_options on_stream(cuda::Stream stream) {

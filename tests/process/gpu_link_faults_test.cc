@@ -13,8 +13,7 @@ class GpuLinkFaults : public GpuLinkMesh {
  protected:
   void fail_in_an_operation(const RankContext& context, const std::string& part);
   bool has_logged(int host, const std::string& text) const {
-    std::ifstream log(mesh_->host(host).log);
-    return std::string{std::istreambuf_iterator<char>(log), {}}.find(text) != std::string::npos;
+    return text_of(mesh_->host(host).log).find(text) != std::string::npos;
   }
 };
 
@@ -60,9 +59,9 @@ TEST_P(GpuLinkFaults, AWorkerThatIsKilledIsNamedAndTheNextEpochWorks) {
                          is_there ? "worker" : "host " + std::string(1, 'a' + hosts() - 1));
   });
   await_lines(trainers, "started");
-  const auto report = worker(hosts() - 1);
-  ASSERT_TRUE(report);
-  kill(static_cast<pid_t>(report->pid()), SIGKILL);
+  const pid_t process = worker_of(*mesh_, hosts() - 1);
+  ASSERT_GT(process, 0);
+  kill(process, SIGKILL);
   await_lines(trainers, "failed");
   gate_.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
@@ -148,8 +147,8 @@ TEST_P(GpuLinkFaults, WorkThatNcclRefusesIsNamedAndTheNextEpochUsesLinks) {
   set_fault("launch_fails 0");
   gate_.open_for(trainers.size());
   await_lines(trainers, "works again");
-  EXPECT_EQ(worker(0)->gpu_link(), "host");
-  EXPECT_NE(worker(0)->gpu_link_why().find("host a: NCCL has failed there before"),
+  EXPECT_EQ(worker(0).gpu_link(), "host");
+  EXPECT_NE(worker(0).gpu_link_why().find("host a: NCCL has failed there before"),
             std::string::npos);
   gate_.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
@@ -160,12 +159,12 @@ TEST_P(GpuLinkFaults, AWorkerThatIsStoppedInAnOperationEndsOfItself) {
   std::vector<Trainer> trainers =
       start([this](const RankContext& context) { fail_in_an_operation(context, "host a"); });
   await_lines(trainers, "started");
-  const auto report = worker(0);
-  ASSERT_TRUE(report);
+  const pid_t process = worker_of(*mesh_, 0);
+  ASSERT_GT(process, 0);
   set_fault("abort_is_slow 0");
-  kill(static_cast<pid_t>(report->pid()), SIGTERM);
+  kill(process, SIGTERM);
   await_lines(trainers, "failed");
-  while (!has_logged(0, "(pid " + std::to_string(report->pid()) + ") ended with exit code"))
+  while (!has_logged(0, "(pid " + std::to_string(process) + ") ended with exit code"))
     ASSERT_FALSE(has_logged(0, "was killed by signal")) << mesh_->log_tails();
   clear_faults();
   gate_.open_for(trainers.size());
@@ -179,12 +178,12 @@ TEST_P(GpuLinkFaults, AnAbortThatDoesNotReturnEndsTheWorkerByName) {
     fail_in_an_operation(context, "NCCL, as host a sees it");
   });
   await_lines(trainers, "started");
-  const auto first = worker(0);
-  ASSERT_TRUE(first);
+  const pid_t first = worker_of(*mesh_, 0);
+  ASSERT_GT(first, 0);
   set_fault("abort_hangs 0");
   set_fault("remote_error 0");
   await_lines(trainers, "failed");
-  for (auto now = worker(0); now && now->pid() == first->pid(); now = worker(0)) sched_yield();
+  while (worker_of(*mesh_, 0) == first) sched_yield();
   clear_faults();
   gate_.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();

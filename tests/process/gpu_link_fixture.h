@@ -5,7 +5,6 @@
 #include <fstream>
 #include <map>
 #include <optional>
-#include <sstream>
 
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
@@ -90,21 +89,10 @@ class GpuLinkMesh : public ::testing::TestWithParam<std::vector<int>> {
   }
   void clear_faults() const { std::filesystem::remove(directory_ / "faults"); }
   // What NCCL has done so far, "all_reduce f32 1000", a line each.
-  std::string nccl_log() const {
-    std::ostringstream text;
-    text << std::ifstream(directory_ / "log").rdbuf();
-    return text.str();
-  }
+  std::string nccl_log() const { return text_of(directory_ / "log"); }
   bool nccl_was_used() const { return !nccl_log().empty(); }
 
-  // The job's worker on a host, as its agent reports it; none if there is none.
-  std::optional<v1::WorkerReport> worker(int host) const {
-    const auto status = admin_status(mesh_->host(host).address, true, 5'000);
-    if (!status.ok() || status->agents_size() == 0) return std::nullopt;
-    for (const v1::WorkerReport& worker : status->agents(0).workers())
-      if (worker.job() == "job") return worker;
-    return std::nullopt;
-  }
+  v1::WorkerReport worker(int host) const { return worker_report(*mesh_, host, "job"); }
 
   const TemporaryDirectory directory_;
   std::map<std::string, Variable> environment_;

@@ -30,8 +30,7 @@ TEST_P(GpuLink, OperationsGoByNcclOnceAllHostsHaveIt) {
   for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "works");
   for (int host = 0; host < hosts(); ++host) {
     const auto report = worker(host);
-    ASSERT_TRUE(report);
-    EXPECT_EQ(report->gpu_link(), "nccl") << report->gpu_link_why();
+    EXPECT_EQ(report.gpu_link(), "nccl") << report.gpu_link_why();
   }
   gate_.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();
@@ -183,11 +182,11 @@ void GpuLink::expect_host_links(const std::string& why, int gpus) {
   for (int host = 0; host < hosts(); ++host) {
     std::string said;
     await([&] {
-      if (const auto report = worker(host)) said = report->gpu_link_why();
+      said = worker(host).gpu_link_why();
       return said.find(why) != std::string::npos;
     });
     EXPECT_NE(said.find(why), std::string::npos) << "host " << host << ": " << said;
-    EXPECT_EQ(worker(host)->gpu_link(), "host");
+    EXPECT_EQ(worker(host).gpu_link(), "host");
   }
   gate_.open_for(trainers.size());
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_->log_tails();

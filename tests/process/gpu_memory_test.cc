@@ -5,8 +5,6 @@
 #include <fstream>
 #include <list>
 
-#include "daemon/control/admin_client.h"
-#include "proto/mesh.pb.h"
 #include "tests/process/gpu_fixture.h"
 #include "tests/support/await.h"
 #include "tests/support/temporary_directory.h"
@@ -30,29 +28,9 @@ class GpuWorkers : public HangingGpus, public GpuMesh {
   void SetUp() override {
     if (!is_fake_under_test()) GTEST_SKIP() << "needs what only the fake driver does";
   }
-  // The job's worker on the first host.
-  pid_t worker() const {
-    const auto status = admin_status(mesh_.host(0).address, true, 5'000);
-    if (!status.ok()) return -1;
-    for (const v1::WorkerReport& worker : status->agents(0).workers())
-      if (worker.job() == "job") return static_cast<pid_t>(worker.pid());
-    return -1;
-  }
 };
 
 INSTANTIATE_TEST_SUITE_P(Layouts, GpuWorkers, ::testing::Values(std::vector{2}, std::vector{1, 1}));
-
-// How many allocations of the fake driver's a process has: its own, and those that it maps.
-int allocations_of(pid_t process) {
-  int count = 0;
-  const std::filesystem::path all = "/proc/" + std::to_string(process) + "/fd";
-  std::error_code gone;  // A descriptor may be closed meanwhile.
-  for (const auto& descriptor : std::filesystem::directory_iterator(all, gone)) {
-    const std::string target = std::filesystem::read_symlink(descriptor, gone);
-    count += target.starts_with("/memfd:fake-gpu") ? 1 : 0;
-  }
-  return count;
-}
 
 // What torch's empty_cache() gives back is free then, though its addresses are not used again.
 TEST_P(GpuWorkers, MemoryThatAProgramFreesIsUnmapped) {
@@ -76,13 +54,13 @@ TEST_P(GpuWorkers, MemoryThatAProgramFreesIsUnmapped) {
     }
   });
   for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "has five pieces");
-  const pid_t process = worker();
+  const pid_t process = worker_of(mesh_, 0);
   const int ranks_here = GetParam().front();
   const int own = std::min(ranks_here, 2);  // A page of the worker's on each GPU.
-  EXPECT_EQ(allocations_of(process), 5 * ranks_here + own);
+  EXPECT_EQ(gpu_descriptors(process), 5 * ranks_here + own);
   ++arrived_[0];
-  await([&] { return allocations_of(process) <= ranks_here + own; });
-  EXPECT_EQ(allocations_of(process), ranks_here + own);
+  await([&] { return gpu_descriptors(process) <= ranks_here + own; });
+  EXPECT_EQ(gpu_descriptors(process), ranks_here + own);
   ++arrived_[1];
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh_.log_tails();
 }
@@ -129,12 +107,12 @@ TEST_P(GpuWorkers, AGpuThatHangsHoldsUpNeitherTheWorkerNorItsEnd) {
     arrived_.wait_for(1, 1);
   });
   for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "works");
-  const pid_t hung = worker();
+  const pid_t hung = worker_of(mesh_, 0);
   ASSERT_GT(hung, 0);
   hang(hung);
   ++arrived_[0];
   for (const Trainer& trainer : trainers) EXPECT_EQ(trainer.read_line(), "was notified");
-  EXPECT_EQ(worker(), hung);  // It answers.
+  EXPECT_EQ(worker_of(mesh_, 0), hung);  // It answers.
   kill(hung, SIGTERM);
   while (kill(hung, 0) == 0) sched_yield();
   ++arrived_[1];

@@ -375,21 +375,9 @@ TEST_P(GpuMesh, ADeathReleasesStreamsByName) {
   for (size_t i = 0; i + 1 < trainers.size(); ++i) EXPECT_EQ(trainers[i].wait(), "");
 }
 
-// How many descriptors of GPU memory the process holds.
-int gpu_descriptors(pid_t process) {
-  int found = 0;
-  const std::filesystem::path directory = "/proc/" + std::to_string(process) + "/fd";
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
-    std::error_code gone;
-    const auto target = std::filesystem::read_symlink(entry.path(), gone);
-    found += target.string().find("memfd:fake-gpu") != std::string::npos ? 1 : 0;
-  }
-  return found;
-}
-
-// The same once there are no more than `most`: the worker learns of the ends of its ranks one by
-// one.
-int gpu_descriptors(pid_t process, int most) {
+// How many the process holds once there are no more than `most`: the worker learns of the ends of
+// its ranks one by one.
+int settled_descriptors(pid_t process, int most) {
   await([&] { return gpu_descriptors(process) <= most; });
   return gpu_descriptors(process);
 }
@@ -422,7 +410,7 @@ TEST_P(GpuMesh, DeathsLeaveNoMemoryBehind) {
     trainers.back().kill(SIGKILL);
     for (size_t i = 0; i + 1 < trainers.size(); ++i) ASSERT_EQ(trainers[i].wait(), "");
     // A spare lane of each of the two GPUs keeps a word; the ranks' tensors were eight.
-    EXPECT_LE(gpu_descriptors(worker, 4), 4) << "round " << round;
+    EXPECT_LE(settled_descriptors(worker, 4), 4) << "round " << round;
   }
 }
 

@@ -11,7 +11,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -24,17 +23,13 @@
 namespace {
 
 namespace fs = std::filesystem;
+using tutti::text_of;
 
 struct Outcome {
   int code = -1;
   std::string out;
   std::string err;
 };
-
-std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 std::vector<std::string> sorted_lines(const std::string& text) {
   std::vector<std::string> lines;

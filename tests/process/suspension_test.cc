@@ -4,12 +4,12 @@
 #include <poll.h>
 
 #include <fstream>
-#include <sstream>
 
 #include "daemon/control/admin_client.h"
 #include "tests/process/board_fixture.h"
 #include "tests/support/await.h"
 #include "tests/support/proc_counters.h"
+#include "tests/support/temporary_directory.h"
 
 namespace tutti {
 namespace {
@@ -22,9 +22,7 @@ constexpr std::chrono::milliseconds kAllStreamsBreak{2'000};
 
 struct Suspension : ::testing::Test {
   bool log_says(int host, const std::string& text) const {
-    std::stringstream log;
-    log << std::ifstream(mesh.host(host).log).rdbuf();
-    return log.str().find(text) != std::string::npos;
+    return text_of(mesh.host(host).log).find(text) != std::string::npos;
   }
   void suspend_coordinator() const {
     kill(mesh.host(0).agent, SIGSTOP);

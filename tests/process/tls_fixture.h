@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 
 #include <map>
-#include <sstream>
 
 #include "daemon/control/admin_client.h"
 #include "tests/support/await.h"
@@ -91,11 +90,6 @@ class TlsMesh : public ::testing::Test {
     agents_[name] = fork();
     if (agents_[name] == 0) run_program(command, home + "/log");
     return home + "/log";
-  }
-  static std::string text_of(const std::string& path) {
-    std::ostringstream all;
-    all << std::ifstream(path).rdbuf();
-    return all.str();
   }
   // Waits until the file has this text. Returns all that it has.
   static std::string await_text(const std::string& path, const std::string& text,

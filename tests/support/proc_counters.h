@@ -37,5 +37,9 @@ inline v1::WorkerReport worker_report(const TestMesh& mesh, int host, const std:
       if (worker.job() == job) return worker;
   return {};
 }
+// 0: there is none.
+inline pid_t worker_of(const TestMesh& mesh, int host, const std::string& job = "job") {
+  return static_cast<pid_t>(worker_report(mesh, host, job).pid());
+}
 
 }  // namespace tutti::testing

@@ -1,8 +1,10 @@
-// A directory of a test's own.
+// Files of tests: a directory of their own, and what is in a file.
 #pragma once
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -23,5 +25,11 @@ class TemporaryDirectory : public std::filesystem::path {
     std::filesystem::remove_all(*this, ignored);
   }
 };
+
+// "" where there is no such file.
+inline std::string text_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 }  // namespace tutti
