@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include "tests/process/board_fixture.h"
+#include "tests/support/await.h"
 #include "tests/support/proc_counters.h"
 
 namespace tutti {
@@ -158,7 +159,7 @@ TEST_F(BadInputTest, ASecondJoinOfARankThatStillWaitsHarmsNotTheFirst) {
   };
   const RankContext zero{"job", mesh_.host(0).socket, 0, 2};
   Trainer first(zero, join_and_work);
-  while (worker_report(mesh_, 0, "job").ranks_size() == 0) poll(nullptr, 0, 5);
+  await([&] { return worker_report(mesh_, 0, "job").ranks_size() != 0; });
   Trainer second(zero, [](const RankContext& context) {
     const Error error = failure_of([&] { (void)context.join(5'000); });
     check(error.code == TUTTI_ALREADY_EXISTS, error.what());

@@ -11,6 +11,7 @@
 
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
+#include "tests/support/await.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti::testing {
@@ -26,14 +27,14 @@ ShellOutcome explain(const TestMesh& mesh, const std::string& job = "job") {
                    mesh.host(0).address + "' " + job);
 }
 
-// Asks until the first line matches, or gives up.
+// Asks until the first line matches.
 ShellOutcome explain_until(const TestMesh& mesh, const std::string& sentence) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(25);
   ShellOutcome outcome;
-  do outcome = explain(mesh);
-  while (!::testing::Value(outcome.out, ContainsRegex("^" + sentence)) &&
-         std::chrono::steady_clock::now() < limit);
-  EXPECT_THAT(outcome.out, ContainsRegex("^" + sentence));
+  const bool came = await([&] {
+    outcome = explain(mesh);
+    return ::testing::Value(outcome.out, ContainsRegex("^" + sentence));
+  });
+  EXPECT_TRUE(came) << sentence << "\n" << outcome.out;
   return outcome;
 }
 

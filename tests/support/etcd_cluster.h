@@ -2,7 +2,6 @@
 // gets the programs.
 #pragma once
 
-#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/await.h"
 #include "tests/support/loopback.h"
 #include "tests/support/run_program.h"
 #include "tests/support/temporary_directory.h"
@@ -34,7 +34,7 @@ class EtcdCluster {
       members_.push_back(
           {LoopbackListener().port, LoopbackListener().port, LoopbackListener().port, 0});
     for (int i = 0; i < members; ++i) start(i);
-    await_leader();
+    await([this] { return leader() >= 0; });
   }
   ~EtcdCluster() {
     for (int i = 0; i < size(); ++i) stop(i);
@@ -80,12 +80,6 @@ class EtcdCluster {
       if (members_[i].pid != 0 && metrics(i).find("\netcd_server_is_leader 1") != std::string::npos)
         return i;
     return -1;
-  }
-  void await_leader() const {
-    for (int tries = 0; leader() < 0; ++tries) {
-      if (tries > 600) throw std::runtime_error("no etcd leads");
-      poll(nullptr, 0, 100);
-    }
   }
 
  private:
