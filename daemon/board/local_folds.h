@@ -52,9 +52,10 @@ Folds local_folds(const Strategy& local, int contributions);
 // Elements of every contribution that are folded in one go; fewer where scratch is smaller.
 inline constexpr uint64_t kFoldBlock = 4096;
 
-// The input of run_folds(). At most kLocalRanksMax targets. Where there is one fold, a target may
-// be exactly one of the contributions; with more folds, each element of every contribution is read
-// before that element of any target is written.
+// A fold: target = ((contributions, associated as `folds` says) op carry) / divisor, into every
+// target, of which there are at most kLocalRanksMax. Where there is one fold, a target may be
+// exactly one of the contributions, or the carry; with more folds, each element of every
+// contribution is read before that element of any target is written.
 struct FoldWork {
   const Folds& folds;
   std::span<const std::byte* const> contributions;
@@ -66,7 +67,8 @@ struct FoldWork {
   bool past_cache = false;
   std::span<std::byte> scratch;  // For inner results; see scratch_bytes().
   uint64_t block = kFoldBlock;   // Most elements of every contribution that are folded in one go.
-  std::span<const double> factors = {};  // Of the contributions; empty: none.
+  std::span<const double> factors = {};   // Of the contributions; empty: none.
+  Operand carry = {nullptr, Dtype::f32};  // What another host has folded; null: nothing.
 };
 
 constexpr size_t scratch_bytes(size_t folds, Dtype dtype) {
@@ -92,9 +94,9 @@ bool run_folds(const FoldWork& work, Pass pass) {
   const auto inner_result = [&](size_t fold) {
     return work.scratch.data() + fold * block * size_of(inner);
   };
-  std::array<Operand, kLocalRanksMax> sources;  // NOLINT: filled as far as it is used.
-  std::array<Target, kLocalRanksMax> targets;   // NOLINT
-  std::array<double, kLocalRanksMax> factors;   // NOLINT
+  std::array<Operand, kLocalRanksMax + 1> sources;  // NOLINT: filled as far as it is used.
+  std::array<Target, kLocalRanksMax> targets;       // NOLINT
+  std::array<double, kLocalRanksMax + 1> factors;   // NOLINT
   const size_t target_count = work.targets.size();
   std::copy(work.targets.begin(), work.targets.end(), targets.begin());
   for (uint64_t first = 0; first < work.count; first += block) {
@@ -110,6 +112,12 @@ bool run_folds(const FoldWork& work, Pass pass) {
       }
       if (!work.factors.empty()) copy_factors(work, i, factors);
       const bool last = i + 1 == work.folds.size();
+      if (last && work.carry.data != nullptr) {
+        factors[source_count] = 1;
+        sources[source_count++] = {
+            static_cast<const std::byte*>(work.carry.data) + first * size_of(work.carry.dtype),
+            work.carry.dtype};
+      }
       const Target within{inner_result(i), inner};
       for (size_t t = 0; last && t < target_count; ++t)
         targets[t].data =

@@ -340,12 +340,21 @@ Result<GpuSet::Pinned> DeviceTensors::stage(uint64_t slice, uint64_t bytes) {
 
 // ---- To and from other hosts ----
 
-HostTensor::Source DeviceTensors::source(int chunk, const Range& range) {
+// The GPUs of a lone host write all results themselves.
+HostTensor::Contributions DeviceTensors::contributions(int chunk, const Range& range) {
+  if (ranks_.are_alone()) return {};
   const Staged& staged = staged_.at({chunk, range.first});
-  return {staged.contribution.data, staged.dtype, staged.contribution.data};
+  contribution_ = staged.contribution.data;
+  return {{&contribution_, 1}, nullptr, staged.dtype, staged.contribution.data};
 }
 
-std::byte* DeviceTensors::target(int chunk, const Range& range) {
+std::span<std::byte* const> DeviceTensors::targets(int chunk, const Range& range) {
+  target_ = ranks_.are_alone() ? nullptr : result_of(chunk, range);
+  return {&target_, target_ == nullptr ? size_t{0} : 1};
+}
+
+// Where the result of the range comes to lie in host memory; null: no rank wants it.
+std::byte* DeviceTensors::result_of(int chunk, const Range& range) const {
   if (ranks_.outputs(chunk, range).empty()) return nullptr;
   const Staged& staged = staged_.at({chunk, range.first});
   return staged.result.data != nullptr ? staged.result.data : staged.contribution.data;
@@ -356,7 +365,8 @@ Status DeviceTensors::finished(uint64_t slice) {
   for (int chunk = 0; chunk < geometry_.chunks(); ++chunk) {
     const Range range = geometry_.slice(chunk, slice);
     if (range.count == 0) continue;
-    if (const std::byte* from = target(chunk, range); from != nullptr) copy_out(chunk, range, from);
+    if (const std::byte* from = result_of(chunk, range); from != nullptr)
+      copy_out(chunk, range, from);
   }
   copying_out_[slice] = end_slice(slice + 1 == geometry_.slices());
   return launch_some();

@@ -29,8 +29,8 @@ class DeviceTensors : public HostTensor {
   ~DeviceTensors() override;
 
   Result<bool> ready(uint64_t slice) override;
-  Source source(int chunk, const Range& range) override;
-  std::byte* target(int chunk, const Range& range) override;
+  Contributions contributions(int chunk, const Range& range) override;
+  std::span<std::byte* const> targets(int chunk, const Range& range) override;
   Status finished(uint64_t slice) override;
   void released(uint64_t slice) override;
   void cancel() override;
@@ -95,6 +95,7 @@ class DeviceTensors : public HostTensor {
   void release_streams();
   bool await_end();
   Result<GpuSet::Pinned> stage(uint64_t slice, uint64_t bytes);
+  std::byte* result_of(int chunk, const Range& range) const;
 
   uint64_t folded_ = 0;                                     // Number of slices in launches_ so far.
   std::map<uint64_t, Pending> folding_;                     // By slice.
@@ -103,6 +104,8 @@ class DeviceTensors : public HostTensor {
   std::map<uint64_t, std::vector<GpuSet::Pinned>> pinned_;  // By slice.
   std::vector<std::pair<Pending, std::vector<GpuSet::Pinned>>> copied_out_;  // Of finished slices.
   std::map<uint64_t, Pending> copying_out_;                                  // By slice.
+  const std::byte* contribution_ = nullptr;  // What contributions() and targets() returned last.
+  std::byte* target_ = nullptr;
   bool begun_ = false;
   bool is_cancelled_ = false;
 };

@@ -152,8 +152,7 @@ void SliceEngine::start(Operation operation) {
 
 std::shared_ptr<HostTensor> SliceEngine::make_tensor(const Run& run) {
   if (run.operation.gpus == nullptr)
-    return std::make_shared<RankTensors>(parts_.device, parts_.stream, scratch_, run.operation,
-                                         run.geometry);
+    return std::make_shared<RankTensors>(run.operation, run.geometry);
   const auto wake = [post = post_, task = lifetime_.guard([this, id = run.operation.id] {
     resume(id);
   })] { post(task); };

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,10 @@
 
 namespace tutti {
 
-// This host's tensor in one operation: the result of its local phase, slice by slice, and the
-// destination of the operation's result. Loop thread only.
+class Folds;  // daemon/board/board.h.
+
+// This host's tensor in one operation: what its ranks contribute, slice by slice, and the
+// destinations of the operation's result. Loop thread only.
 //
 // Each slice becomes ready, then finished, then released, and slices do so in ascending order. At
 // most slices_in_flight of them are ready and not released, so a window of that many slices is
@@ -50,24 +53,25 @@ class HostTensor {
  public:
   virtual ~HostTensor() = default;
 
-  // Whether the slice's contributions are available at source() and target() may be written. After
-  // false the engine asks again on resume(). If the plan has one host, the targets hold the result
-  // then, and the engine calls neither source() nor target().
+  // Whether the slice's contributions are available and its targets may be written. After false the
+  // engine asks again on resume().
   virtual Result<bool> ready(uint64_t slice) = 0;
 
-  // The host's contribution to the range, in the operation's type, or in f32 if several ranks made
-  // a sum of 16-bit floats. `scratch`: the same address if the engine may overwrite it, else null.
-  struct Source {
-    const std::byte* at = nullptr;
+  // The host's contributions to a range: those of its ranks, or one that was folded of them.
+  struct Contributions {
+    std::span<const std::byte* const> at;  // Until the tensor's next call.
+    const Folds* folds = nullptr;          // How several are associated: see FoldWork.
+    // The operation's type, or f32 where one was made of several of 16-bit floats.
     Dtype dtype = Dtype::f32;
-    std::byte* scratch = nullptr;
+    std::byte* scratch = nullptr;  // The address of the only one, if the engine may overwrite it.
   };
   // Called for non-empty ranges of ready slices, and chunks to which the host contributes.
-  virtual Source source(int chunk, const Range& range) = 0;
-  // Destination of the result, in the operation's type; the engine may keep partial sums there. It
-  // equals the source or does not overlap it; null: none. Called for non-empty ranges of ready
-  // slices, and chunks that the host wants.
-  virtual std::byte* target(int chunk, const Range& range) = 0;
+  virtual Contributions contributions(int chunk, const Range& range) = 0;
+  // Destinations of the result, in the operation's type, until the tensor's next call; the engine
+  // may keep partial sums in the first. Each equals a contribution or overlaps none. Called for
+  // non-empty ranges of ready slices, and chunks that the host wants. Empty where the tensor writes
+  // the results itself.
+  virtual std::span<std::byte* const> targets(int chunk, const Range& range) = 0;
 
   // The slice's results are complete at their targets. The engine no longer writes them, but links
   // may still read them.

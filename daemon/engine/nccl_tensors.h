@@ -24,8 +24,8 @@ class NcclTensors final : public DeviceTensors {
   ~NcclTensors() override;
 
   Result<bool> ready(uint64_t) override { return true; }
-  Source source(int, const Range&) override { return {}; }
-  std::byte* target(int, const Range&) override { return nullptr; }
+  Contributions contributions(int, const Range&) override { return {}; }
+  std::span<std::byte* const> targets(int, const Range&) override { return {}; }
   // All hosts have started the operation and agree.
   Status finished(uint64_t) override;
   void released(uint64_t) override {}

@@ -1,6 +1,9 @@
 #include "daemon/engine/slice_run.h"
 
 #include <algorithm>
+#include <array>
+
+#include "daemon/board/board.h"
 
 namespace tutti {
 
@@ -15,7 +18,18 @@ bool is_empty_message(const Step& step) {
 }
 
 // Only ranks' inputs are read-only, and allocate_value() never returns one.
-std::byte* writable(const HostTensor::Source& place) { return const_cast<std::byte*>(place.at); }
+template <class Value>
+std::byte* writable(const Value& place) {
+  return const_cast<std::byte*>(place.at);
+}
+
+constexpr Operand kNothing{nullptr, Dtype::f32};
+
+// The association of one value.
+const Folds& one_fold() {
+  static const Folds one = local_folds({StrategyKind::centralized}, 1);
+  return one;
+}
 
 }  // namespace
 
@@ -24,14 +38,16 @@ SliceRun::SliceRun(const Operation& operation, const Geometry& geometry, HostTen
     : operation_(operation),
       tensor_(tensor),
       slice_(slice),
+      is_only_slice_(geometry.slices() == 1),
       sends_empty_(geometry.is_empty() || (slice == 0 && geometry.sends_empty_blocks())) {
   const ExecutionPlan& execution = *operation.execution;
   for (int chunk = 0; chunk < geometry.chunks(); ++chunk) {
     const Range range = geometry.slice(chunk, slice);
-    const bool has_source = range.count != 0 && !execution.steps.empty() &&
-                            host_contributes(execution.plan, execution.self, chunk);
     ranges_.push_back(range);
-    values_.push_back(has_source ? tensor.source(chunk, range) : Value{nullptr, operation.dtype});
+    values_.push_back({nullptr, operation.dtype});
+    if (range.count == 0 || !host_contributes(execution.plan, execution.self, chunk)) continue;
+    const HostTensor::Contributions own = tensor.contributions(chunk, range);
+    if (own.at.size() == 1) values_.back() = {own.at[0], own.dtype, own.scratch};
   }
 }
 
@@ -95,17 +111,18 @@ Result<std::byte*> SliceRun::allocate(EngineParts& parts, size_t bytes) {
   return block->data;
 }
 
-std::byte* SliceRun::target(int chunk) const {
+// Where the host's ranks want the chunk; empty: none does.
+std::span<std::byte* const> SliceRun::targets(int chunk) const {
   const ExecutionPlan& execution = *operation_.execution;
   const bool wanted =
       ranges_[chunk].count != 0 && host_wants(execution.plan, execution.self, chunk);
-  return wanted ? tensor_.target(chunk, ranges_[chunk]) : nullptr;
+  return wanted ? tensor_.targets(chunk, ranges_[chunk]) : std::span<std::byte* const>();
 }
 
-// Memory for a new value of that type: the target if the type fits, else scratch.
+// Memory for a new value of that type: the first target if the type fits, else scratch.
 Result<SliceRun::Value> SliceRun::allocate_value(EngineParts& parts, int chunk, Dtype dtype) {
   if (dtype == operation_.dtype)
-    if (std::byte* at = target(chunk)) return Value{at, dtype, nullptr};
+    if (const auto all = targets(chunk); !all.empty()) return Value{all[0], dtype};
   const Value& now = values_[chunk];
   if (now.scratch != nullptr && now.dtype == dtype) return now;
   Result<std::byte*> fresh = allocate(parts, ranges_[chunk].count * size_of(dtype));
@@ -119,53 +136,85 @@ bool SliceRun::completes(size_t step) const {
          steps()[step + 1].chunk == steps()[step].chunk;
 }
 
-// Whether the result is not read again on this host and the tensors exceed the cache.
-bool SliceRun::past_cache(const EngineParts& parts, const Step& step, const std::byte* to) const {
+// Whether the tensors exceed the cache, and the chunk's complete value is not read again here.
+bool SliceRun::past_cache(const EngineParts& parts, int chunk) const {
   const ExecutionPlan& execution = *operation_.execution;
   const uint64_t ranks = execution.plan.hosts[execution.self].size();
-  const uint64_t bytes = operation_.count * size_of(operation_.dtype) * ranks;
-  if (bytes < parts.device.cache_bytes() || !completes(next_) || ranks > 1) return false;
-  const auto later = steps().begin() + static_cast<ptrdiff_t>(next_ + 2);
-  const auto again = [&](const Step& other) { return other.chunk == step.chunk; };
-  return values_[step.chunk].at != to && std::none_of(later, steps().end(), again);
+  if (operation_.count * size_of(operation_.dtype) * ranks < parts.device.cache_bytes())
+    return false;
+  return std::none_of(
+      steps().begin() + static_cast<ptrdiff_t>(std::min(next_ + 1, steps().size())), steps().end(),
+      [&](const Step& later) { return later.kind == StepKind::send && later.chunk == chunk; });
 }
 
-// Folds the received chunk into the host's value, and finishes it in the same pass if this is the
-// last fold.
-Status SliceRun::combine(EngineParts& parts, const Step& step, const Operand& received) {
-  const bool complete = completes(next_);
+// Makes a new value of the host's value, or of its contributions where there is none yet, and what
+// a peer has sent, in one pass over memory. A complete one is written to all targets.
+Status SliceRun::fold(EngineParts& parts, int chunk, const Operand& carry, bool complete) {
   const Dtype dtype = complete ? operation_.dtype : accumulator_of(operation_.dtype);
-  const Value own = values_[step.chunk];
-  const Result<Value> to = allocate_value(parts, step.chunk, dtype);
-  if (!to.ok()) return to.status();
-  const Reduction how = {.count = ranges_[step.chunk].count,
-                         .op = operation_.op,
-                         .divisor = complete ? divisor() : 1,
-                         .past_cache = past_cache(parts, step, to->at)};
-  values_[step.chunk] = *to;
-  next_ += complete ? 1 : 0;
-  const Operand sources[] = {{own.at, own.dtype}, received};
-  const Target target{writable(*to), dtype};
-  return parts.device.reduce(parts.stream, {&target, 1}, sources, how);
+  const Value own = values_[chunk];
+  std::array<Target, kLocalRanksMax> to;  // NOLINT: filled as far as it is used.
+  size_t count = 0;
+  if (complete)
+    for (std::byte* at : targets(chunk)) to[count++] = {at, dtype};
+  if (count != 0) {
+    values_[chunk] = {static_cast<std::byte*>(to[0].data), dtype, nullptr, true};
+  } else {
+    const Result<Value> place = allocate_value(parts, chunk, dtype);
+    if (!place.ok()) return place.status();
+    values_[chunk] = *place;
+    to[count++] = {writable(*place), dtype};
+  }
+  return reduce(parts, chunk, own, carry, {to.data(), count}, complete);
+}
+
+Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const Operand& carry,
+                        std::span<const Target> to, bool complete) {
+  const bool is_folded = own.at != nullptr;
+  const HostTensor::Contributions all =
+      is_folded ? HostTensor::Contributions() : tensor_.contributions(chunk, ranges_[chunk]);
+  const std::span<const std::byte* const> from =
+      is_folded ? std::span<const std::byte* const>(&own.at, 1) : all.at;
+  const auto is_source = [&](const Target& target) {
+    return std::ranges::find(from, target.data) != from.end();
+  };
+  FoldWork work{
+      .folds = is_folded ? one_fold() : *all.folds,
+      .contributions = from,
+      .targets = to,
+      .dtype = own.dtype,
+      .op = operation_.op,
+      .count = ranges_[chunk].count,
+      .divisor = complete ? divisor() : 1,
+      .past_cache = complete && past_cache(parts, chunk) && std::ranges::none_of(to, is_source),
+      .carry = carry};
+  if (work.folds.size() > 1) {
+    const size_t bytes = scratch_bytes(work.folds.size(), work.dtype);
+    const Result<std::byte*> inner = allocate(parts, bytes);
+    if (!inner.ok()) return inner.status();
+    work.scratch = {*inner, bytes};
+  }
+  Status status;
+  run_folds(work, [&](const FoldJob& job) {
+    status = parts.device.reduce(parts.stream, {job.targets, job.target_count},
+                                 {job.sources, job.source_count},
+                                 {job.count, job.op, job.divisor, job.past_cache});
+    return status.ok();
+  });
+  return status;
 }
 
 Status SliceRun::finish(EngineParts& parts, const Step& step) {
-  const Value from = values_[step.chunk];
-  const bool is_empty = ranges_[step.chunk].count == 0;
-  if (is_empty || (from.dtype == operation_.dtype && divisor() == 1)) return {};
-  Result<Value> to = allocate_value(parts, step.chunk, operation_.dtype);
-  if (!to.ok()) return to.status();
-  values_[step.chunk] = *to;
-  const Operand source{from.at, from.dtype};
-  const Target target{writable(*to), operation_.dtype};
-  return parts.device.reduce(
-      parts.stream, {&target, 1}, {&source, 1},
-      {.count = ranges_[step.chunk].count, .op = operation_.op, .divisor = divisor()});
+  const Value& value = values_[step.chunk];
+  const bool is_done = value.at != nullptr && value.dtype == operation_.dtype && divisor() == 1;
+  if (is_done || ranges_[step.chunk].count == 0) return {};
+  return fold(parts, step.chunk, kNothing, true);
 }
 
 Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases& releases) {
-  if (Status status = parts.device.wait(parts.stream); !status.ok()) return status;
   const Value& own = values_[step.chunk];
+  if (step.kind == StepKind::send && own.at == nullptr && ranges_[step.chunk].count != 0)
+    if (Status folded = fold(parts, step.chunk, kNothing, false); !folded.ok()) return folded;
+  if (Status status = parts.device.wait(parts.stream); !status.ok()) return status;
   Outgoing frame;
   frame.header.epoch = operation_.id.epoch;
   frame.header.group = operation_.id.group;
@@ -196,7 +245,13 @@ FrameTag SliceRun::expected_tag() const {
 
 Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step& step) {
   auto arrived = mailbox.extract(expected_tag());
-  if (arrived.empty()) return false;
+  if (arrived.empty()) {
+    // Folds while the frame is on its way. Several slices fold faster in one pass with it.
+    const bool folds = is_only_slice_ && step.kind == StepKind::recv_reduce &&
+                       values_[step.chunk].at == nullptr && ranges_[step.chunk].count != 0;
+    const Status folded = folds ? fold(parts, step.chunk, kNothing, false) : Status();
+    return folded.ok() ? Result<bool>(false) : Result<bool>(folded);
+  }
   const Status status = accept(parts, step, arrived.mapped());
   return status.ok() ? Result<bool>(true) : Result<bool>(status);
 }
@@ -209,9 +264,9 @@ std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header)
                     header.chunk == static_cast<uint32_t>(step->chunk) &&
                     header.dtype == static_cast<uint8_t>(operation_.dtype) &&
                     header.payload_bytes == bytes && bytes != 0;
-  std::byte* home = fits ? target(step->chunk) : nullptr;
-  if (home == nullptr) return nullptr;
-  recv_buffer_ = std::make_shared<RecvBuffer>(RecvBuffer{home});
+  const auto all = fits ? targets(step->chunk) : std::span<std::byte* const>();
+  if (all.empty()) return nullptr;
+  recv_buffer_ = std::make_shared<RecvBuffer>(RecvBuffer{all[0]});
   return recv_buffer_;
 }
 
@@ -252,24 +307,37 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame
     frame.payload.copy_to(*gathered);
     received = *gathered;
   }
-  Status status = combine(parts, step, {received, dtype});
+  const bool complete = completes(next_);
+  Status status = fold(parts, step.chunk, {received, dtype}, complete);
+  next_ += complete ? 1 : 0;                                  // The value is finished, too.
   if (status.ok()) status = parts.device.wait(parts.stream);  // The frame's memory is freed next.
   return status;
 }
 
-// Copies results that no step wrote to their targets: a root's own, the host's own blocks.
+// Writes results that are not at their targets yet: those that came from a peer, a root's own, the
+// host's own blocks. A host alone, which has no steps, folds here.
 Status SliceRun::copy_results(EngineParts& parts) {
-  for (int chunk = 0; chunk < static_cast<int>(ranges_.size()) && !steps().empty(); ++chunk) {
-    const Value& final_value = values_[chunk];
-    std::byte* home = target(chunk);
-    if (home == nullptr || home == final_value.at) continue;
-    if (final_value.dtype != operation_.dtype)
-      return data_loss("a peer sent a partial sum where the plan has the result");
-    Status status = parts.device.copy(parts.stream, home, final_value.at,
-                                      ranges_[chunk].count * size_of(operation_.dtype));
+  const bool folds = steps().empty() && reduces(operation_.execution->plan.collective);
+  for (int chunk = 0; chunk < static_cast<int>(ranges_.size()); ++chunk) {
+    const auto all = targets(chunk);
+    if (all.empty() || values_[chunk].is_at_targets) continue;
+    Status status = folds ? fold(parts, chunk, kNothing, true) : copy_result(parts, chunk, all);
     if (!status.ok()) return status;
   }
   return parts.device.wait(parts.stream);
+}
+
+Status SliceRun::copy_result(EngineParts& parts, int chunk, std::span<std::byte* const> to) {
+  const Value& value = values_[chunk];
+  if (value.dtype != operation_.dtype)
+    return data_loss("a peer sent a partial sum where the plan has the result");
+  for (std::byte* home : to) {
+    if (home == value.at) continue;
+    Status status = parts.device.copy(parts.stream, home, value.at,
+                                      ranges_[chunk].count * size_of(operation_.dtype));
+    if (!status.ok()) return status;
+  }
+  return {};
 }
 
 }  // namespace tutti

@@ -57,31 +57,40 @@ class SliceRun {
   bool finished = false;  // HostTensor::finished() was called; set by the engine.
 
  private:
-  // The current address of the host's value of a chunk.
-  using Value = HostTensor::Source;
+  // The host's value of a chunk.
+  struct Value {
+    const std::byte* at = nullptr;  // Null: the contributions, which are not folded yet; or none.
+    Dtype dtype = Dtype::f32;
+    std::byte* scratch = nullptr;  // The same address, if it may be overwritten.
+    bool is_at_targets = false;    // At all of them.
+  };
 
   const std::vector<Step>& steps() const { return operation_.execution->steps; }
   bool is_skipped(const Step& step) const;
   FrameTag expected_tag() const;
   Result<bool> execute(EngineParts& parts, Mailbox& mailbox, const Step& step,
                        const Releases& releases);
-  Status combine(EngineParts& parts, const Step& step, const Operand& received);
+  Status fold(EngineParts& parts, int chunk, const Operand& carry, bool complete);
+  Status reduce(EngineParts& parts, int chunk, const Value& own, const Operand& carry,
+                std::span<const Target> to, bool complete);
   Status finish(EngineParts& parts, const Step& step);
   Result<bool> send(EngineParts& parts, const Step& step, const Releases& releases);
   Result<bool> receive(EngineParts& parts, Mailbox& mailbox, const Step& step);
   Status accept(EngineParts& parts, const Step& step, const Frame& frame);
   Status misfit(const Step& step) const;
   Status copy_results(EngineParts& parts);
-  std::byte* target(int chunk) const;
+  Status copy_result(EngineParts& parts, int chunk, std::span<std::byte* const> to);
+  std::span<std::byte* const> targets(int chunk) const;
   Result<Value> allocate_value(EngineParts& parts, int chunk, Dtype dtype);
   Result<std::byte*> allocate(EngineParts& parts, size_t bytes);
   bool completes(size_t step) const;
-  bool past_cache(const EngineParts& parts, const Step& step, const std::byte* to) const;
+  bool past_cache(const EngineParts& parts, int chunk) const;
   uint32_t divisor() const;
 
   const Operation& operation_;
   HostTensor& tensor_;
   uint64_t slice_;
+  bool is_only_slice_;
   bool sends_empty_;  // Chunks of this slice without elements are sent, too.
   size_t next_ = 0;
   bool copied_ = false;

@@ -1,6 +1,8 @@
-// A host folds, finishes and distributes in one pass over memory, with the same values as in three.
+// A host folds, finishes and distributes in one pass over memory, with the same values as in three,
+// alone and with what another host has sent.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <numeric>
 
 #include "daemon/engine/engine.h"
@@ -115,6 +117,87 @@ TEST_F(FusionTest, WhatExceedsTheCacheIsStoredPastItUnlessItIsASource) {
   ++device.cache;
   all_reduce({StrategyKind::centralized, 0}, false);
   EXPECT_EQ(device.past_cache, 1);
+}
+
+// Two hosts of two ranks, whose frames are queued until run().
+class TwoHosts {
+ public:
+  explicit TwoHosts(uint64_t count) : count_(count) {
+    for (int host = 0; host < 2; ++host)
+      engines_[host] =
+          make_engine(devices[host], {}, [this](auto task) { tasks_.push_back(std::move(task)); });
+  }
+
+  void all_reduce(const Strategy& strategy, uint64_t slice_bytes) {
+    const Plan plan{Collective::all_reduce, 0, {strategy, strategy}, {{0, 1}, {2, 3}}};
+    Status ends[2] = {internal_error("has not ended"), internal_error("has not ended")};
+    for (int host = 0; host < 2; ++host) {
+      Operation operation;
+      operation.id = {1, 0, 0};
+      operation.execution = make_execution_plan(plan, host);
+      operation.count = count_;
+      operation.slice_bytes = slice_bytes;
+      operation.sender = &senders_[host];
+      for (const int rank : plan.hosts[host]) {
+        in[rank].resize(count_);
+        std::iota(in[rank].begin(), in[rank].end(), static_cast<float>(rank));
+        out[rank].assign(count_, -1);
+        operation.local.push_back({rank, reinterpret_cast<const std::byte*>(in[rank].data()),
+                                   reinterpret_cast<std::byte*>(out[rank].data())});
+      }
+      operation.done = [&ends, host](const Status& status) { ends[host] = status; };
+      engines_[host]->start(std::move(operation));
+    }
+    for (; !tasks_.empty(); tasks_.pop_front()) tasks_.front()();
+    for (const Status& end : ends) EXPECT_EQ(end.to_string(), "OK");
+    for (const std::vector<float>& result : out)
+      for (uint64_t i = 0; i < count_; ++i) ASSERT_EQ(result[i], 6 + 4 * static_cast<float>(i));
+  }
+
+  CountedDevice devices[2];
+  std::vector<float> in[kRanks];
+  std::vector<float> out[kRanks];
+
+ private:
+  struct QueueSender final : FrameSender {
+    explicit QueueSender(TwoHosts& its_hosts) : hosts(its_hosts) {}
+    Status send(const OpId&, int to, Outgoing frame) override {
+      const auto bytes =
+          std::make_shared<std::vector<std::byte>>(frame.bytes.begin(), frame.bytes.end());
+      frame.header.payload_bytes = bytes->size();
+      hosts.tasks_.push_back([this, to, bytes, header = frame.header, free = frame.released] {
+        Frame arrived{header, {{}, bytes}};
+        if (!bytes->empty()) arrived.payload.fragments = {*bytes};
+        EXPECT_TRUE(hosts.engines_[to]->on_frame(std::move(arrived)).ok());
+        free();
+      });
+      return {};
+    }
+    TwoHosts& hosts;
+  };
+
+  const uint64_t count_;
+  std::unique_ptr<Engine> engines_[2];
+  std::deque<std::function<void()>> tasks_;
+  QueueSender senders_[2] = {QueueSender(*this), QueueSender(*this)};
+};
+
+TEST(FusionOfHostsTest, WhatAPeerHasSentIsFoldedInTheSamePassIntoAllResults) {
+  constexpr uint64_t kSliceBytes = 2 * kSlicePartBytes;
+  constexpr int kSlices = 20;
+  TwoHosts hosts(kSlices * kSliceBytes / sizeof(float));
+  hosts.all_reduce({StrategyKind::ring, 0}, kSliceBytes);
+  for (const CountedDevice& device : hosts.devices) {
+    EXPECT_EQ(device.reductions, 2 * kSlices) << "one for each chunk of a slice";
+    EXPECT_EQ(device.copies, kSlices) << "of what came as a result, to the second rank";
+  }
+}
+
+TEST(FusionOfHostsTest, AShortTensorIsFoldedWhileTheFrameIsUnderWay) {
+  TwoHosts hosts(1000);
+  hosts.all_reduce({StrategyKind::centralized, 0}, kSlicePartBytes);
+  EXPECT_EQ(hosts.devices[0].reductions, 2) << "its ranks', and then what came";
+  EXPECT_EQ(hosts.devices[1].reductions, 1);
 }
 
 }  // namespace

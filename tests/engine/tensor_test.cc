@@ -35,12 +35,13 @@ class WindowTensor final : public HostTensor {
     ++folded;
     return true;
   }
-  Source source(int, const Range& range) override {
-    auto* memory = reinterpret_cast<std::byte*>(at(range.first));
-    return {memory, Dtype::f32, memory};
+  Contributions contributions(int, const Range& range) override {
+    place_ = reinterpret_cast<std::byte*>(at(range.first));
+    return {{&place_, 1}, nullptr, Dtype::f32, place_};
   }
-  std::byte* target(int, const Range& range) override {
-    return reinterpret_cast<std::byte*>(at(range.first));
+  std::span<std::byte* const> targets(int, const Range& range) override {
+    place_ = reinterpret_cast<std::byte*>(at(range.first));
+    return {&place_, 1};
   }
   Status finished(uint64_t slice) override {
     EXPECT_EQ(slice, finished_++);
@@ -72,6 +73,7 @@ class WindowTensor final : public HostTensor {
   uint64_t slot_elements_ = 0;
   std::vector<float> window_;
   std::vector<float> result_;
+  std::byte* place_ = nullptr;
   uint64_t finished_ = 0;
   uint64_t released_ = 0;
 };
