@@ -1,11 +1,15 @@
 #include "client/messages/inbox.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include "client/operations/submission.h"
+#include "client/rank/signals.h"
 #include "proto/types.h"
 
 namespace tutti::client {
@@ -72,17 +76,19 @@ Status Inbox::add(const std::shared_ptr<Receive>& receive, bool background) {
   receive->looks = members_.connection->memory().view().header().looks.load();
   const Status made = make_sources(*receive);
   const std::lock_guard lock(mutex_);
-  if (!receive->refusal && !made.ok()) return made;  // A refused one waits all the same.
-  const bool is_taken = take_message(receive);
-  const bool has_thread = background && !receive->outcome && start_thread();
-  if (background && !is_taken && !has_thread && !receive->refusal)
-    return resource_exhausted("no thread can be started, which a receive with `work` needs");
-  if (!is_taken) add_pending(receive);
+  const bool has_thread = !background || has_thread_ || start_thread();
+  if (!receive->refusal) {  // A refused one waits for its message, no matter who reads it.
+    if (!made.ok()) return made;
+    if (!has_thread)
+      return resource_exhausted("no thread can be started, which a receive with `work` needs");
+  }
+  if (!take_message(receive)) add_pending(receive);
   if (receive->source == kAnyRank && made.ok() && !can_come())
     fail_wildcards(*sources_.begin()->second.broken);
-  if (has_thread && !receive->outcome) {
+  if (background && has_thread && !receive->outcome) {
     receive->is_background = true;
     ++background_;
+    changed_.notify_all();
   }
   try {
     advance();
@@ -168,8 +174,9 @@ void Inbox::discard_last(Source& source) {
 void Inbox::close() {
   if (!members_.connection->is_own_process()) return;
   const std::lock_guard lock(mutex_);
-  for (const auto& receive : pending_)
+  for (const auto& receive : pending_)  // Nobody can receive what comes after its message.
     if (receive->refusal) stop_background(*receive);
+  closed_ = true;
   changed_.notify_all();
 }
 
@@ -511,26 +518,31 @@ Inbox::Reading::Reading(Inbox& inbox) : inbox_(inbox) { ++inbox_.waiting_; }
 // A message that nobody waits for is read to its end all the same: its sender waits for that.
 Inbox::Reading::~Reading() {
   --inbox_.waiting_;
-  if (inbox_.has_work()) inbox_.start_thread();  // Else the next call that waits reads on.
+  if (!inbox_.has_work()) return;
+  if (!inbox_.has_thread_) inbox_.start_thread();  // Else the next call that waits reads on.
+  inbox_.changed_.notify_all();
 }
 
 bool Inbox::start_thread() noexcept {
-  if (is_running_) return true;
   try {
-    is_running_ = thread_.add([self = shared_from_this()] { self->run(); }).ok();
-  } catch (const std::exception&) {  // Memory ran out.
+    const SignalsBlocked inherited;
+    std::thread([self = shared_from_this()] { self->run(); }).detach();
+    return has_thread_ = true;
+  } catch (const std::exception&) {
+    return false;
   }
-  return is_running_;
 }
 
-// Until nothing is to be read that no other thread reads.
 void Inbox::run() {
+  pthread_setname_np(pthread_self(), "tutti-inbox");
   std::unique_lock lock(mutex_);
-  while (has_work()) {
-    if (changed_.wait_for(lock, kHeadStart, [&] { return !has_work(); })) break;
+  for (;;) {
+    changed_.wait(lock, [&] { return has_work() || (closed_ && background_ == 0); });
+    if (!has_work()) break;
+    if (changed_.wait_for(lock, kHeadStart, [&] { return !has_work(); })) continue;
     try {
       advance();
-    } catch (const std::exception&) {  // Goes on later.
+    } catch (const std::exception&) {  // Memory ran out: goes on later.
       changed_.wait_for(lock, Millis(kAwaitMs));
       continue;
     }
@@ -540,7 +552,7 @@ void Inbox::run() {
     static_cast<void>(awaited.queue->await_outcome(*awaited.op, kAwaitMs));
     lock.lock();
   }
-  is_running_ = false;
+  has_thread_ = false;
 }
 
 }  // namespace tutti::client

@@ -15,7 +15,6 @@
 
 #include "client/messages/channel.h"
 #include "client/operations/awaitable.h"
-#include "client/rank/task_thread.h"
 
 namespace tutti::client {
 
@@ -53,7 +52,7 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   Status wait(Receive& receive, int64_t timeout_ms);
   bool poll(Receive& receive);
   void abandon(const std::shared_ptr<Receive>& receive);
-  // The group's handle is gone: nobody can receive what comes after a refused call's message.
+  // The group's handle is gone: the thread ends once nothing is pending.
   void close();
 
  private:
@@ -127,7 +126,7 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   Status too_late(const Receive& receive) const;
   void fail_wildcards(const Status& why);
   Awaited next_awaited(const Receive* receive);
-  bool start_thread() noexcept;  // Unless it runs. False: none can be started.
+  bool start_thread() noexcept;  // False: none can be started.
   void run();
   bool has_work() const;
 
@@ -139,8 +138,8 @@ class Inbox : public std::enable_shared_from_this<Inbox> {
   std::deque<std::shared_ptr<Receive>> pending_;  // Not matched, in the order of the calls.
   size_t background_ = 0;  // Calls without outcome that the thread reads for.
   size_t waiting_ = 0;     // Threads that read.
-  bool is_running_ = false;
-  TaskThread thread_{"tutti-inbox"};  // Last: it uses all of the above.
+  bool has_thread_ = false;
+  bool closed_ = false;
 };
 
 }  // namespace tutti::client
