@@ -38,8 +38,8 @@ Status check_secret(int file, const std::string& what, const std::string& path) 
     return failed_precondition(what + " " + path + " belongs to user " +
                                std::to_string(info.st_uid) + "; give it to root or to this user");
   if ((info.st_mode & kTooOpen) == 0) return {};
-  return failed_precondition(what + " " + path + " is open to other users; run: chmod 640 " + path +
-                             " (Kubernetes: defaultMode: 0440)");
+  return failed_precondition(what + " " + path + " is open to other users; run: chmod 600 " + path +
+                             " (640 where its group must read it; Kubernetes: defaultMode: 0440)");
 }
 
 Result<std::string> read_secret_file(const std::string& path) {

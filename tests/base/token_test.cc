@@ -46,7 +46,7 @@ TEST_F(TokenFile, TheFirstWordIsTheTokenButForComments) {
 TEST_F(TokenFile, OneThatOthersCanReadOrItsGroupCanWriteIsRefused) {
   for (const mode_t mode : {0604, 0602, 0601, 0620, 0666}) {
     write("sesame", mode);
-    expect_refused(Code::failed_precondition, "run: chmod 640 " + path_);
+    expect_refused(Code::failed_precondition, "run: chmod 600 " + path_);
   }
   for (const mode_t mode : {0600, 0400, 0440, 0640}) {
     write("sesame", mode);

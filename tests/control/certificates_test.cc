@@ -241,7 +241,7 @@ TEST_F(MeshCertificateStore, KeyThatOthersCanReadIsRefused) {
   const std::string key = directory + "/tls.key";
   for (const mode_t mode : {0604, 0602, 0601, 0620, 0666}) {
     ASSERT_EQ(chmod(key.c_str(), mode), 0);
-    expect_refused(Code::failed_precondition, "run: chmod 640 " + key);
+    expect_refused(Code::failed_precondition, "run: chmod 600 " + key);
   }
   for (const mode_t mode : {0600, 0400, 0440, 0640}) {
     ASSERT_EQ(chmod(key.c_str(), mode), 0);
