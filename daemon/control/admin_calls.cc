@@ -24,7 +24,7 @@ v1::AgentReport unreachable(const std::string& host, const std::string& address,
   v1::AgentReport report;
   report.set_host(host);
   report.set_address(address);
-  report.set_state("unreachable: " + clean_text(why.error_message()));
+  report.set_state("unreachable: " + reason_of(why));
   return report;
 }
 

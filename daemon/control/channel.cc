@@ -134,10 +134,17 @@ std::string unreachable_text(const std::string& address, const std::string& why,
          address;
 }
 
+// gRPC says nothing about a call that the other side does not know.
+std::string reason_of(const grpc::Status& status) {
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED && status.error_message().empty())
+    return "it speaks another protocol version; install one version of Tutti on all nodes";
+  return clean_text(status.error_message());
+}
+
 Status from_grpc(const grpc::Status& status, const std::string& address, const Tls& tls) {
   if (status.ok()) return {};
   const Code code = code_of(status.error_code());
-  const std::string why = clean_text(status.error_message());
+  const std::string why = reason_of(status);
   const bool silent = code == Code::unavailable || code == Code::deadline_exceeded;
   return {silent ? Code::unavailable : code, silent ? unreachable_text(address, why, tls) : why};
 }

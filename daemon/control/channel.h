@@ -53,6 +53,7 @@ void mark_forwarded(grpc::ClientContext& context);
 bool is_forwarded(const grpc::ServerContextBase& context);
 
 std::string unreachable_text(const std::string& address, const std::string& why, const Tls& tls);
+std::string reason_of(const grpc::Status& status);  // For people, clean.
 // Converts gRPC's status; that of an unreachable peer says how to start a daemon there.
 Status from_grpc(const grpc::Status& status, const std::string& address, const Tls& tls);
 grpc::Status to_grpc(const Status& status);

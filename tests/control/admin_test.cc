@@ -1,5 +1,6 @@
 // The Admin service as people and tools use it, and the port under unexpected traffic.
 #include <gmock/gmock.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -470,6 +471,19 @@ TEST(MeshAdmin, NobodyThereSaysHowToStart) {
   EXPECT_EQ(status.code(), Code::unavailable);
   EXPECT_THAT(status.message(), HasSubstr("no tuttid answers at 127.0.0.1:1"));
   EXPECT_THAT(status.message(), HasSubstr("tuttid --listen 127.0.0.1:1"));
+}
+
+// As an agent of another protocol version answers.
+TEST(MeshAdmin, AnAgentThatDoesNotKnowTheCallIsOfAnotherVersion) {
+  grpc::CallbackGenericService nothing;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterCallbackGenericService(&nothing);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const Status status = admin_drain("127.0.0.1:" + std::to_string(port), false, 5'000);
+  EXPECT_EQ(status.code(), Code::unimplemented);
+  EXPECT_THAT(status.message(), HasSubstr("install one version of Tutti on all nodes"));
 }
 
 TEST(MeshAdmin, SecondServerOnAPortIsRefused) {
