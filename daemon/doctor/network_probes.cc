@@ -45,6 +45,10 @@ Status dial_one(const SocketAddress& to, const std::string& address, int timeout
   return error == 0 ? Status{} : unreachable(address, error);
 }
 
+bool is_internet(const sockaddr* address) {
+  return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
+}
+
 // The interface that has the socket's own address; empty: none.
 std::string interface_of(int socket) {
   const std::string own = own_address(socket).numeric().host;
@@ -52,7 +56,7 @@ std::string interface_of(int socket) {
   if (getifaddrs(&all) != 0) return {};
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(all, freeifaddrs);
   for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next)
-    if (one->ifa_addr != nullptr && copy_of(*one->ifa_addr).numeric().host == own)
+    if (is_internet(one->ifa_addr) && copy_of(*one->ifa_addr).numeric().host == own)
       return one->ifa_name;
   return {};
 }
