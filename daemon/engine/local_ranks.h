@@ -29,7 +29,7 @@ class LocalRanks {
   std::vector<const std::byte*> inputs(int chunk, const Range& range) const;
   // What inputs() are multiplied by, one for each; empty: nothing.
   std::vector<double> factors(int chunk, const Range& range) const;
-  // Output addresses of the ranks that want the chunk. The first is the host's target.
+  // Output addresses of the ranks that want the chunk.
   std::vector<std::byte*> outputs(int chunk, const Range& range) const;
   // As outputs(), of one rank; null: it does not want the chunk.
   std::byte* output(const RankBuffers& rank, int chunk, const Range& range) const;

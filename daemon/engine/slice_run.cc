@@ -174,6 +174,7 @@ Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const O
       is_folded ? HostTensor::Contributions() : tensor_.contributions(chunk, ranges_[chunk]);
   const std::span<const std::byte* const> from =
       is_folded ? std::span<const std::byte* const>(&own.at, 1) : all.at;
+  if (!is_folded && from.size() < 2) return internal_error("a chunk without contributions");
   const auto is_source = [&](const Target& target) {
     return std::ranges::find(from, target.data) != from.end();
   };
@@ -329,6 +330,7 @@ Status SliceRun::copy_results(EngineParts& parts) {
 
 Status SliceRun::copy_result(EngineParts& parts, int chunk, std::span<std::byte* const> to) {
   const Value& value = values_[chunk];
+  if (value.at == nullptr) return internal_error("a chunk without a value");
   if (value.dtype != operation_.dtype)
     return data_loss("a peer sent a partial sum where the plan has the result");
   for (std::byte* home : to) {
