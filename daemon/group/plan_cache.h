@@ -3,7 +3,7 @@
 
 #include <map>
 #include <memory>
-#include <utility>
+#include <tuple>
 
 #include "daemon/engine/engine.h"
 #include "daemon/group/communicator.h"
@@ -12,18 +12,23 @@ namespace tutti {
 
 class PlanCache {
  public:
-  // `number`: the group's. Operations in progress share ownership of theirs.
+  // `number`: the group's, whose ranks do not change. Operations in progress share ownership of
+  // theirs. Needs no memory for a plan that is known, whatever the number of hosts.
   std::shared_ptr<const ExecutionPlan> find_or_make(uint32_t number, const Communicator& group,
-                                                    const Plan& plan) {
+                                                    Collective collective, int root,
+                                                    const Strategies& strategies) {
     if (plans_.size() >= kPlansMax) plans_.clear();
-    std::shared_ptr<const ExecutionPlan>& cached = plans_[{number, plan}];
-    if (cached == nullptr) cached = make_execution_plan(plan, group.self_in_topology());
+    std::shared_ptr<const ExecutionPlan>& cached = plans_[{number, collective, root, strategies}];
+    if (cached == nullptr)
+      cached = make_execution_plan({collective, root, strategies, group.topology()},
+                                   group.self_in_topology());
     return cached;
   }
 
  private:
   static constexpr size_t kPlansMax = 256;
-  std::map<std::pair<uint32_t, Plan>, std::shared_ptr<const ExecutionPlan>> plans_;
+  using Key = std::tuple<uint32_t, Collective, int, Strategies>;
+  std::map<Key, std::shared_ptr<const ExecutionPlan>> plans_;
 };
 
 }  // namespace tutti
