@@ -22,7 +22,7 @@ tutti_code set_last_error(Status status) noexcept {
   if (status.ok()) return code;
   try {
     if (logs(LogLevel::warn)) log(LogLevel::warn, status.to_string());
-  } catch (const std::bad_alloc&) {  // The line is lost.
+  } catch (...) {  // The line is lost.
   }
   LastError& last = last_error();
   last.status = std::move(status);

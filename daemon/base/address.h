@@ -25,11 +25,11 @@ struct SocketAddress {
   socklen_t bytes = sizeof(sockaddr_storage);
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-  // With a number for its host; without a host: it is none of the Internet.
+  // With a number for its host; without a host: neither IPv4 nor IPv6.
   Address numeric() const;
 };
 
-SocketAddress copy_of(const sockaddr& address);  // Of the Internet.
+SocketAddress copy_of(const sockaddr& address);  // IPv4 or IPv6.
 SocketAddress own_address(int socket);
 
 // Returns the addresses of "host:port" in the order to try. With `names` it looks up host names,

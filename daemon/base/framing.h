@@ -6,7 +6,7 @@
 
 namespace tutti {
 
-// The message behind its length.
+// The length, then the message.
 inline std::string framed(const std::string& message) {
   const auto length = static_cast<uint32_t>(message.size());
   return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + message;

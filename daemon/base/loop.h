@@ -94,8 +94,9 @@ class Loop {
   std::vector<Task> posted_;  // Guarded by mutex_.
 };
 
-// The last member of an object that callbacks use: after its end they do nothing, if guard() made
-// them. On the loop's thread, but for copies of what guard() made.
+// A member of an object that callbacks use: after its end they do nothing, if guard() made them. It
+// is the last member, or the object calls end() first. On the loop's thread, but for copies of what
+// guard() made.
 class Lifetime {
  public:
   Lifetime() = default;
