@@ -306,5 +306,43 @@ TEST(MatchedOp, AListOfNoneFoldsNothing) {
   EXPECT_EQ(out, 0) << "a sum that lacks a rank";
 }
 
+// What another host has folded is the last term, however the ranks' values are associated, and in
+// whatever type it came.
+TEST(LocalFolds, ACarryIsFoldedOnceAndLast) {
+  constexpr uint64_t kElements = 3 * kFoldBlock + 5;
+  constexpr int kContributions = 5;
+  const Kernel kernel = choose_kernel();
+  std::vector<testing::Bytes> inputs(kContributions, testing::Bytes(kElements * 2));
+  std::vector<float> carry(kElements);
+  std::vector<float> sums(kElements);
+  std::mt19937 random(7);
+  for (uint64_t i = 0; i < kElements; ++i) {
+    carry[i] = sums[i] = static_cast<float>(random() % 64);
+    for (testing::Bytes& input : inputs) {
+      const auto value = static_cast<float>(random() % 64);
+      testing::put(input, Dtype::f16, i, value);
+      sums[i] += value;
+    }
+  }
+  std::vector<const std::byte*> from;
+  for (const testing::Bytes& input : inputs) from.push_back(input.data());
+  for (const Strategy& local : std::vector<Strategy>{
+           {StrategyKind::centralized}, {StrategyKind::tree, 2}, {StrategyKind::ring}}) {
+    std::vector<float> result(kElements, -1);
+    const Target target{result.data(), Dtype::f32};
+    const Folds folds = local_folds(local, kContributions);
+    std::vector<std::byte> scratch(scratch_bytes(folds.size(), Dtype::f16));
+    run_folds({.folds = folds,
+               .contributions = from,
+               .targets = {&target, 1},
+               .dtype = Dtype::f16,
+               .count = kElements,
+               .scratch = scratch,
+               .carry = {carry.data(), Dtype::f32}},
+              [&](const FoldJob& job) { return kernel(job), true; });
+    EXPECT_EQ(result, sums) << to_string(local);
+  }
+}
+
 }  // namespace
 }  // namespace tutti::board

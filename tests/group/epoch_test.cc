@@ -82,13 +82,14 @@ TEST_P(EpochTest, EveryDtypeAndOp) {
 }
 
 TEST_P(EpochTest, ManySlicesInPlace) {
-  for (const Strategy& strategy : kStrategies) {
-    Tensors tensors(cluster_,
-                    {Collective::all_reduce, Dtype::f32, Op::sum, 300'001, 0, {strategy, strategy}},
-                    true);
-    tensors.run_and_check();
-    if (HasFatalFailure()) return;
-  }
+  for (const Dtype dtype : {Dtype::f32, Dtype::f16})
+    for (const Strategy& strategy : kStrategies) {
+      Tensors tensors(cluster_,
+                      {Collective::all_reduce, dtype, Op::sum, 300'001, 0, {strategy, strategy}},
+                      true);
+      tensors.run_and_check();
+      if (HasFatalFailure()) return;
+    }
 }
 
 TEST_P(EpochTest, ManySlicesOfBlocksAndRootedCollectives) {
@@ -191,7 +192,7 @@ TEST_P(EpochTest, SubgroupsRunBesideTheWhole) {
 INSTANTIATE_TEST_SUITE_P(Shapes, EpochTest,
                          ::testing::Values(Shape{{1}}, Shape{{2}}, Shape{{4}}, Shape{{1, 1}},
                                            Shape{{2, 2}}, Shape{{3, 1}}, Shape{{1, 1, 1}},
-                                           Shape{{2, 1, 3}}, Shape{{2, 2}, "grpc"},
+                                           Shape{{2, 1, 3}}, Shape{{5, 4}}, Shape{{2, 2}, "grpc"},
                                            Shape{{1, 2, 1}, "grpc"}, Shape{{2, 2}, "tcp"},
                                            Shape{{1, 2, 1}, "tcp"}, Shape{{1, 1, 1, 1}, "tcp"},
                                            Shape{{1, 2, 1}, "tcp+tls"}, Shape{{2, 2}, "grpc+tls"}),
