@@ -36,7 +36,7 @@ SocketAddress own_address(int socket);
 // which may block; otherwise it accepts numeric hosts only. INVALID_ARGUMENT: another form.
 // UNAVAILABLE: no such host.
 Result<std::vector<SocketAddress>> resolve(const std::string& address, bool names = true);
-// INVALID_ARGUMENT: a Unix socket's path cannot be empty, or as long.
+// INVALID_ARGUMENT: the path is empty, or too long for a Unix socket.
 Result<SocketAddress> unix_address(const std::string& path);
 
 }  // namespace tutti
