@@ -5,6 +5,9 @@
 //                                  sub-group request for each local rank
 //   kAreasOffset     area 0        the group of the whole job
 //   + area_bytes     area 1 ...    sub-groups, in the order in which the worker creates them
+//   folds_offset()   BoardFolds    folds of operations among hosts, which the worker shares
+//   wire_offset()    wire memory   values from and for other hosts, which those folds read and
+//   write
 //
 // A *local rank* is a rank's index among the job's ranks on this host, in ascending order of rank.
 //
@@ -186,6 +189,7 @@ struct BoardSlot {
   alignas(64) std::atomic<uint64_t> folded;  // Generation, and the number of blocks folded.
   // Generation, and the number of blocks whose results the worker has returned to every window.
   std::atomic<uint64_t> passed;
+  std::atomic<uint64_t> shared;  // Generation, and the number of SharedFold published so far.
   // Staged tensors on one host: element b % kWindowBlocks is the generation and b + 1 once block b
   // is folded.
   alignas(64) std::atomic<uint64_t> block_folded[kWindowBlocks];
@@ -282,6 +286,55 @@ struct BoardCounters {
   std::atomic<uint64_t> bytes;                   // Of the tensors of operations that ended OK.
 };
 
+// ---- Folds of operations among hosts ----
+
+// Most of them at once. The worker folds by itself what exceeds that.
+inline constexpr uint32_t kSharedFolds = 256;
+// Wire memory: the most values that are on their way between hosts and folded by ranks.
+inline constexpr uint64_t kWireBytes = 64 << 20;
+// In the place of a local rank: wire memory.
+inline constexpr uint32_t kWirePlace = kLocalRanksMax;
+
+// Where values lie: the local rank's segment or wire memory, and the offset from its start.
+constexpr uint64_t pack_place(uint32_t place, uint64_t offset) {
+  return uint64_t{place} << 48 | offset;
+}
+inline constexpr uint64_t kNowhere = UINT64_MAX;
+
+// What a fold is: see FoldWork of daemon/board/local_folds.h.
+struct FoldHead {
+  uint64_t count;     // Elements.
+  uint64_t carry;     // Where; kNowhere: none.
+  uint32_t divisor;   //
+  uint32_t strategy;  // pack_strategy() of the local strategy, which associates the sources.
+  uint16_t sources;   // Numbers of them.
+  uint16_t targets;
+  uint8_t dtype;  // Of the sources.
+  uint8_t op;
+  uint8_t carry_dtype;
+  uint8_t target_dtype;
+  uint32_t past_cache;
+  uint32_t first;   // Index of the fold's first block.
+  uint32_t number;  // Of the fold, among all that the worker has shared.
+};
+static_assert(sizeof(FoldHead) == 48);
+
+// A block of a fold. Written by the worker before the block's word says `ready`, and read by the
+// one that holds it.
+struct SharedFold {
+  FoldHead head;
+  // In the fold's first block: its number, and how many of its blocks are not counted as done. The
+  // rank that counts the last one calls the worker.
+  std::atomic<uint64_t> left;
+  uint64_t places[2 * kLocalRanksMax];  // Of the sources, then of the targets.
+};
+
+struct BoardFolds {
+  std::atomic<uint32_t> top;                              // All words from here on are `free`.
+  alignas(64) std::atomic<uint64_t> words[kSharedFolds];  // FoldWord of board/shared_folds.h.
+  SharedFold folds[kSharedFolds];
+};
+
 struct BoardHeader {
   uint32_t magic;        // kBoardMagic.
   uint32_t version;      // kProtocolVersion.
@@ -314,8 +367,14 @@ constexpr uint64_t failures_offset(uint32_t local_ranks) {
 constexpr uint64_t area_bytes(uint32_t local_ranks) {
   return failures_offset(local_ranks) + kBoardSlots * sizeof(BoardFailure);
 }
-constexpr uint64_t board_bytes(uint32_t local_ranks) {
+constexpr uint64_t folds_offset(uint32_t local_ranks) {
   return kAreasOffset + uint64_t{kAreasMax} * area_bytes(local_ranks);
+}
+constexpr uint64_t wire_offset(uint32_t local_ranks) {
+  return folds_offset(local_ranks) + page_up(sizeof(BoardFolds));
+}
+constexpr uint64_t board_bytes(uint32_t local_ranks) {
+  return wire_offset(local_ranks) + kWireBytes;
 }
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 

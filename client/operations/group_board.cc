@@ -26,6 +26,11 @@ bool GroupBoard::has_result(uint64_t number, uint32_t block) const {
   return passed.generation == generation && block < passed.blocks;
 }
 
+uint32_t GroupBoard::shared(uint64_t number) const {
+  const board::Count shared = board::unpack_count(slot(number).shared.load());
+  return shared.generation == board::generation_of(number) ? shared.blocks : 0;
+}
+
 uint64_t GroupBoard::window_bytes() const {
   return is_local() ? kWindowBlocks * kBoardBlockBytes : view().header().window_bytes;
 }

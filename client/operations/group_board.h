@@ -38,6 +38,16 @@ class GroupBoard {
   bool is_under_way(uint64_t number) const;
   // Whether the result of the block is in the window.
   bool has_result(uint64_t number, uint32_t block) const;
+  // How many folds the worker has shared with the ranks for the operation.
+  uint32_t shared(uint64_t number) const;
+  // The operation's, in the words of shared folds; and where these find their values.
+  board::FoldWord fold_word(uint64_t number) const {
+    return {board::FoldState::ready, 0, group_area_.index,
+            static_cast<uint32_t>(number % kBoardSlots)};
+  }
+  board::FoldMemory fold_memory() const {
+    return {memory_.segments(), {view().wire(), kWireBytes}};
+  }
   // Size of a window in bytes; 0: operations of the group cannot be staged.
   uint64_t window_bytes() const;
   // How often the worker has looked at the board; and whether it has not since, though the rank

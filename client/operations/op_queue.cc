@@ -70,7 +70,7 @@ OpQueue::OpQueue(Connection& connection, uint32_t area, std::vector<uint32_t> lo
     : connection_(connection),
       board_(connection.memory(), area, std::move(local_ranks), size),
       recorder_(connection.memory(), area),
-      folding_(board_),
+      folding_(connection, board_),
       deciding_(board_.make_match()) {
   abandoned_.reserve(kBoardSlots + 1);  // Nothing allocates while an operation is under way.
 }
@@ -266,7 +266,8 @@ bool OpQueue::check_outcome(PendingOp& op) {
   if (fault.ok() || waits_for_gpus) return false;
   if (complete_if_folded(op.number) && settle(op)) return true;
   // Ranks that fold finish first: after a failure the caller may reuse tensors that they read.
-  const bool is_folding = board_.word_of(op.number).phase == board::Phase::folding;
+  const bool is_folding = board_.word_of(op.number).phase == board::Phase::folding ||
+                          folding_.withdraw_shared(op.number);
   if (is_folding && is_in_time(op.clock) && !is_cancelled_) return false;
   op.resources.blocks.clear();  // Other processes may still use that memory, so it is never reused.
   op.outcome = std::move(fault);
@@ -302,10 +303,12 @@ bool OpQueue::spin_once(PendingOp& op, Backoff& backoff) {
   const board::SlotWord word = board_.word_of(op.number);
   if (word.generation != board::generation_of(op.number) || is_over(word.phase) || op.has_outcome)
     return false;
-  if (word.phase == board::Phase::called) return backoff.pause(Backoff::Awaited::worker);
-  if (word.phase == board::Phase::open || !fold_blocks(op.number)) return backoff.pause();
-  backoff.reset();
-  return true;
+  if (word.phase != board::Phase::open && fold_blocks(op.number)) {
+    backoff.reset();
+    return true;
+  }
+  const bool is_called = word.phase == board::Phase::called;
+  return backoff.pause(is_called ? Backoff::Awaited::worker : Backoff::Awaited::ranks);
 }
 
 // Sleeps until the slot's word changes. The word has a flag for sleepers, so that a rank makes a
@@ -313,8 +316,10 @@ bool OpQueue::spin_once(PendingOp& op, Backoff& backoff) {
 void OpQueue::sleep(const PendingOp& op, Millis timeout) {
   if (op.is_on_gpus && (is_over(board_.word_of(op.number).phase) || !connection_.usable().ok()))
     return std::this_thread::sleep_for(kNap);  // Its outcome is held back.
+  const uint32_t tried = board_.shared(op.number);
+  if (tried != 0 && fold_blocks(op.number)) return;
   const auto falling =
-      board_.run<board::PrepareSleep>(op.number, Host(*this), op.window.copied_out);
+      board_.run<board::PrepareSleep>(op.number, Host(*this), op.window.copied_out, tried);
   if (!falling.may_sleep()) return;
   board::sleep_on_low_half(board_.slot(op.number).word, static_cast<uint32_t>(falling.word()),
                            std::chrono::microseconds(timeout).count());

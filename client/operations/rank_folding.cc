@@ -2,7 +2,8 @@
 
 namespace tutti::client {
 
-RankFolding::RankFolding(const GroupBoard& board) : board_(board), matched_(board.make_match()) {}
+RankFolding::RankFolding(const Connection& connection, const GroupBoard& board)
+    : connection_(connection), board_(board), matched_(board.make_match()) {}
 
 void RankFolding::reserve_counts(size_t counts) {
   const std::lock_guard lock(mutex_);
@@ -10,6 +11,7 @@ void RankFolding::reserve_counts(size_t counts) {
 }
 
 bool RankFolding::fold_blocks(uint64_t number, uint32_t blocks_max) {
+  if (!board_.is_local()) return fold_shared(number, blocks_max);
   const uint64_t claimed = board_.slot(number).claimed.load(std::memory_order_acquire);
   if (board::unpack_count(claimed).generation != board::generation_of(number)) return false;
   const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -22,6 +24,40 @@ bool RankFolding::fold_blocks(uint64_t number, uint32_t blocks_max) {
   }
   number_ = kNone;
   return folded != 0;
+}
+
+bool RankFolding::fold_shared(uint64_t number, uint32_t blocks_max) {
+  if (board_.shared(number) == 0) return false;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || is_stopped_) return false;
+  const board::FoldWord op = board_.fold_word(number);
+  const board::FoldWord held{board::FoldState::held, board_.local_rank(), op.area, op.slot};
+  uint32_t folded = 0;
+  for (; folded < blocks_max; ++folded) {
+    const auto claim = board_.run<board::ClaimFold>(number, NoContext(), board_.local_rank(), op);
+    if (!claim.claimed()) break;
+    SharedFold& fold = board_.view().folds().folds[claim.index()];
+    const FoldHead head = fold.head;
+    if (!board::run_shared(head, fold.places, board_.fold_memory(), kernel_)) {
+      // The worker finds the block free, which it did not free, and ends the epoch.
+      board_.view().folds().words[claim.index()].store(pack(board::FoldWord()));
+      connection_.ring_worker();
+      return false;
+    }
+    board_.run<board::FinishFold>(number, Doorbell{connection_}, claim.index(), held,
+                                  head.first % kSharedFolds, head.number);
+  }
+  return folded != 0;
+}
+
+bool RankFolding::withdraw_shared(uint64_t number) const {
+  const board::FoldWord op = board_.fold_word(number);
+  bool held = false;
+  for (uint32_t index = 0; !board_.is_local() && index < kSharedFolds; ++index) {
+    const auto taken = board_.run<board::TakeFoldBack>(number, NoContext(), index, op, 0u, 0u);
+    held |= taken.seen().state == board::FoldState::held && taken.seen().is_of(op);
+  }
+  return held;
 }
 
 // Requests do not change while this rank holds a block. False: they are not what was agreed,

@@ -14,15 +14,18 @@ namespace tutti::client {
 
 class RankFolding {
  public:
-  explicit RankFolding(const GroupBoard& board);
+  RankFolding(const Connection& connection, const GroupBoard& board);
   RankFolding(const RankFolding&) = delete;
   RankFolding& operator=(const RankFolding&) = delete;
 
   // Makes room for blocks with counts of their own: folding allocates nothing.
   void reserve_counts(size_t counts);
-  // Folds at most `blocks_max` blocks of an operation that ranks fold. False: none was available,
-  // or another thread folds.
+  // Folds at most `blocks_max` blocks of an operation that ranks fold, or of folds that the worker
+  // shares. False: none was available, or another thread folds.
   bool fold_blocks(uint64_t number, uint32_t blocks_max);
+  // Takes back what the worker, which is lost, has shared of the operation. Whether other ranks
+  // still fold for it.
+  bool withdraw_shared(uint64_t number) const;
   // Folds all blocks of an operation that no other rank takes part in.
   void fold_alone(board::MatchedOp& op) const;
   // Nothing is folded from now on. Blocks while a thread folds.
@@ -35,10 +38,16 @@ class RankFolding {
 
  private:
   struct NoContext {};  // Claims and counts of blocks need none.
+  struct Doorbell {
+    const Connection& connection;
+    void ring() const { connection.ring_worker(); }
+  };
   using Memory = board::SlotMemory<NoContext>;
 
+  bool fold_shared(uint64_t number, uint32_t blocks_max);
   bool fold_claimed(uint64_t number, const board::ClaimBlock<Memory>& claim);
 
+  const Connection& connection_;
   const GroupBoard& board_;
   const Kernel kernel_ = choose_kernel();
   std::atomic<uint64_t> number_ = kNone;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "client/rank/error.h"
@@ -33,6 +34,7 @@ class HostMemory {
   uint32_t local_rank() const { return local_rank_; }
   uint32_t local_ranks() const { return view_.local_ranks(); }
   const board::SegmentView& segment(uint32_t local_rank) const { return mapped_[local_rank]; }
+  std::span<const board::SegmentView> segments() const { return mapped_; }  // By local rank.
   // Size of the last-level cache.
   uint64_t cache_bytes() const { return cache_bytes_; }
 

@@ -134,6 +134,9 @@ const std::array kRows = {
         "how long a worker polls before it sleeps, while ranks wait for it or leave it a core"),
     choice_row(expert, "worker_cores", &S::worker_cores, "trainers any",
                "trainers: a worker runs on the cores that its trainers are bound to; any: on all"),
+    choice_row(expert, "folding", &S::folding, "auto ranks worker",
+               "who reduces what goes between hosts: ranks, if any waits; worker; auto: ranks, if "
+               "the worker may run on four cores or more"),
     number_row(expert, "ops_in_flight", &S::ops_in_flight, 1, 64,
                "operations of one worker in flight; the same on all hosts"),
     number_row(expert, "early_bytes", &S::early_bytes, 0, int64_t{1} << 40,

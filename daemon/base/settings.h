@@ -68,6 +68,7 @@ struct Settings {
   int64_t ops_in_flight = 4;
   int64_t stay_awake_us = 200;
   std::string worker_cores = "trainers";
+  std::string folding = "auto";
   int64_t early_bytes = 8 << 20;
   // GPUs.
   std::string cuda_driver = "libcuda.so.1";

@@ -73,6 +73,10 @@ class View {
   Area area(uint32_t index) const {
     return {base_ + kAreasOffset + index * area_bytes(local_ranks_), local_ranks_};
   }
+  BoardFolds& folds() const {
+    return *reinterpret_cast<BoardFolds*>(base_ + folds_offset(local_ranks_));
+  }
+  std::byte* wire() const { return base_ + wire_offset(local_ranks_); }
   std::byte* base() const { return base_; }
   uint32_t local_ranks() const { return local_ranks_; }
 
@@ -151,6 +155,21 @@ class SlotMemory {
   }
   uint64_t load_passed() const { return slot_.passed.load(); }
   void store_passed(uint64_t value) { slot_.passed.store(value); }
+  uint64_t load_shared() const { return slot_.shared.load(); }
+  void store_shared(uint64_t value) { slot_.shared.store(value); }
+  uint32_t load_top() const { return view_.folds().top.load(std::memory_order_acquire); }
+  uint64_t load_fold(uint32_t index) const {
+    return view_.folds().words[index].load(std::memory_order_acquire);
+  }
+  bool exchange_fold(uint32_t index, uint64_t& seen, uint64_t next) {
+    return view_.folds().words[index].compare_exchange_strong(seen, next);
+  }
+  uint64_t load_left(uint32_t index) const {
+    return view_.folds().folds[index].left.load(std::memory_order_acquire);
+  }
+  bool exchange_left(uint32_t index, uint64_t& seen, uint64_t next) {
+    return view_.folds().folds[index].left.compare_exchange_strong(seen, next);
+  }
   bool all_settled(uint64_t number) const { return context_.settled_by_all() > number; }
   uint64_t load_settled(uint32_t member) const {
     return group_.area.settled(group_.local_ranks[member]).load(std::memory_order_acquire);

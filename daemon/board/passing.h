@@ -48,58 +48,69 @@ class FillWindow {
   CallWorker<Memory> call_;
 };
 
-// Publishes that the first `blocks` of every window hold results, and wakes the ranks that sleep.
-// It changes the word's count of wake-ups, so that a rank that read the word before does not fall
-// asleep on it.
+// Wakes the ranks that sleep on an operation which goes on. It changes the word's count of
+// wake-ups, so that a rank that read the word before does not fall asleep on it.
 template <class Memory>
-class ReleaseWindow {
+class WakeSleepers {
  public:
-  ReleaseWindow(uint32_t generation, uint32_t blocks) : generation_(generation), blocks_(blocks) {}
+  explicit WakeSleepers(uint32_t generation) : generation_(generation) {}
   bool must_wake() const { return must_wake_; }
 
   Step step(Memory& memory) {
-    switch (state_) {
-      case State::store:
-        memory.store_passed(pack(Count{generation_, blocks_}));
-        state_ = State::load;
-        return Step::more;
-      case State::load:
-        word_ = unpack(memory.load_word());
-        state_ = State::exchange;
-        return sleeps() ? Step::more : Step::end;
-      case State::exchange: {
-        uint64_t seen = pack(word_);
-        SlotWord awake = word_;
-        awake.asleep = false;
-        awake.wakes = (word_.wakes + 1) & 0x7f;
-        must_wake_ = memory.exchange_word(seen, pack(awake));
-        if (must_wake_) return Step::end;
-        word_ = unpack(seen);
-        return sleeps() ? Step::more : Step::end;
-      }
+    if (!loaded_) {
+      word_ = unpack(memory.load_word());
+      loaded_ = true;
+      return sleeps() ? Step::more : Step::end;
     }
-    return Step::end;
+    uint64_t seen = pack(word_);
+    SlotWord awake = word_;
+    awake.asleep = false;
+    awake.wakes = (word_.wakes + 1) & 0x7f;
+    must_wake_ = memory.exchange_word(seen, pack(awake));
+    if (must_wake_) return Step::end;
+    word_ = unpack(seen);
+    return sleeps() ? Step::more : Step::end;
   }
 
  private:
-  enum class State { store, load, exchange };
   bool sleeps() const {
     return word_.generation == generation_ && !is_over(word_.phase) && word_.asleep;
   }
 
   uint32_t generation_;
-  uint32_t blocks_;
-  State state_ = State::store;
+  bool loaded_ = false;
   SlotWord word_;
   bool must_wake_ = false;
 };
 
+// Publishes that the first `blocks` of every window hold results, and wakes the ranks that sleep.
+template <class Memory>
+class ReleaseWindow {
+ public:
+  ReleaseWindow(uint32_t generation, uint32_t blocks)
+      : passed_{generation, blocks}, wake_(generation) {}
+  bool must_wake() const { return wake_.must_wake(); }
+
+  Step step(Memory& memory) {
+    if (stored_) return wake_.step(memory);
+    memory.store_passed(pack(passed_));
+    stored_ = true;
+    return Step::more;
+  }
+
+ private:
+  Count passed_;
+  bool stored_ = false;
+  WakeSleepers<Memory> wake_;
+};
+
 // Prepares a rank to sleep until the word changes. It may not where more than `taken` blocks hold
-// results.
+// results, or the worker has published more than `tried` shared folds.
 template <class Memory>
 class PrepareSleep {
  public:
-  PrepareSleep(uint32_t generation, uint32_t taken) : generation_(generation), taken_(taken) {}
+  PrepareSleep(uint32_t generation, uint32_t taken, uint32_t tried)
+      : generation_(generation), taken_(taken), tried_(tried) {}
   // Whether the rank may sleep, while the word is word().
   bool may_sleep() const { return may_sleep_; }
   uint64_t word() const { return pack(word_); }
@@ -117,20 +128,26 @@ class PrepareSleep {
         return seen == pack(word_) || memory.exchange_word(seen, pack(word_)) ? Step::more
                                                                               : Step::end;
       }
-      case State::passed: {
-        const Count passed = unpack_count(memory.load_passed());
-        may_sleep_ = passed.generation != generation_ || passed.blocks <= taken_;
+      case State::passed:
+        state_ = State::shared;
+        return is_at_most(memory.load_passed(), taken_) ? Step::more : Step::end;
+      case State::shared:
+        may_sleep_ = is_at_most(memory.load_shared(), tried_);
         return Step::end;
-      }
     }
     return Step::end;
   }
 
  private:
-  enum class State { load, exchange, passed };
+  enum class State { load, exchange, passed, shared };
+  bool is_at_most(uint64_t loaded, uint32_t blocks) const {
+    const Count count = unpack_count(loaded);
+    return count.generation != generation_ || count.blocks <= blocks;
+  }
 
   uint32_t generation_;
   uint32_t taken_;
+  uint32_t tried_;
   State state_ = State::load;
   SlotWord word_;
   bool may_sleep_ = false;

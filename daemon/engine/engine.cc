@@ -145,6 +145,8 @@ void SliceEngine::start(Operation operation) {
   require(!has_ended(id), "an operation that was cancelled does not start");
   const auto run = std::make_shared<Run>(std::move(operation));
   if (run->tensor == nullptr) run->tensor = make_tensor(*run);
+  if (run->operation.helpers != nullptr)
+    run->operation.helpers->begin(lifetime_.guard([this, id] { resume(id); }));
   require(runs_.emplace(id, run).second, "an operation starts once");
   accept_early(run);
   advance_all();
@@ -353,7 +355,7 @@ Status SliceEngine::retire_slices(Run& run) {
 }
 
 void SliceEngine::release_front(Run& run) {
-  run.in_flight.front()->release_scratch(scratch_);
+  run.in_flight.front()->release_scratch();
   run.tensor->released(run.in_flight.front()->slice());
   run.in_flight.pop_front();
 }
@@ -364,7 +366,7 @@ void SliceEngine::end(const std::shared_ptr<Run>& run, Status status) {
   run->ended = true;
   run->end = std::move(status);
   run->mailbox.clear();
-  for (const std::unique_ptr<SliceRun>& slice : run->in_flight) slice->withdraw_recv_buffer();
+  for (const std::unique_ptr<SliceRun>& slice : run->in_flight) slice->withdraw_recv_buffers();
   runs_.erase(id);
   ended_[{id.epoch, id.group}].add(id.number);
   if (!run->end.ok()) run->tensor->cancel();
@@ -377,6 +379,7 @@ void SliceEngine::finish(const std::shared_ptr<Run>& run) {
   run->operation.done(run->end);
   run->tensor.reset();
   run->operation.memory.clear();
+  run->operation.helpers.reset();
   run->operation.nccl.reset();
   if (!runs_.empty()) post_advance();
 }
@@ -443,6 +446,7 @@ Engine::Blocker SliceEngine::blocker(const OpId& id) const {
   if (run == nullptr) return {"an earlier operation", -1};
   if (run->in_flight.empty()) return input_of(*run, "a rank's input");
   for (const std::unique_ptr<SliceRun>& slice : run->in_flight) {
+    if (slice->is_folding()) return input_of(*run, "a fold");
     const Step* step = slice->current_step();
     if (step == nullptr) continue;
     const bool sending = step->kind == StepKind::send || step->kind == StepKind::notify;

@@ -33,6 +33,7 @@
 #include "daemon/base/status.h"
 #include "daemon/device/device.h"
 #include "daemon/engine/geometry.h"
+#include "daemon/engine/scratch_pool.h"
 #include "daemon/nccl/nccl.h"
 #include "daemon/schedule/schedule.h"
 #include "daemon/transport/transport.h"
@@ -40,7 +41,8 @@
 
 namespace tutti {
 
-class Folds;  // daemon/board/board.h.
+class Folds;      // daemon/board/board.h.
+struct FoldWork;  //
 
 // This host's tensor in one operation: what its ranks contribute, slice by slice, and the
 // destinations of the operation's result. Loop thread only.
@@ -143,6 +145,27 @@ struct NcclLink {
   std::function<void(const Status&)> on_failed;
 };
 
+// Other cores that fold for one operation: those of the host's ranks that wait for it. Loop thread
+// only.
+class FoldHelpers {
+ public:
+  virtual ~FoldHelpers() = default;
+  // `resume` is called whenever a fold has ended, or settled() has become true. Once, first.
+  virtual void begin(std::function<void()> resume) = 0;
+  // Begins a fold, whose contributions are associated as `local` says. The values must stay where
+  // they are until it has ended; the rest of `work` need not. Returns how many parts of it have not
+  // ended. Null: none began, and the caller folds.
+  virtual std::shared_ptr<const int> start(const FoldWork& work, const Strategy& local) = 0;
+  // Memory that they reach, besides that of the ranks.
+  virtual ScratchPool& memory() = 0;
+  // What has not begun must not begin any more.
+  virtual void cancel() = 0;
+  // Whether nobody touches memory for a fold.
+  virtual bool settled() const = 0;
+  // The ranks of the plan that fold now.
+  virtual std::vector<int> busy_ranks() const = 0;
+};
+
 struct Operation {
   OpId id;
   std::shared_ptr<const ExecutionPlan> execution;
@@ -160,6 +183,7 @@ struct Operation {
   std::shared_ptr<NcclLink> nccl;
   std::vector<RankBuffers> local;                   // Every rank of this host that takes part.
   std::vector<std::shared_ptr<const void>> memory;  // Kept until the last byte is released.
+  std::shared_ptr<FoldHelpers> helpers;             // Null: none. Not for GPUs.
   // Not called after the operation ended. Null only if the plan has one host.
   FrameSender* sender = nullptr;
   // A frame with another agreement arrived from that host of the plan and was dropped. Called any

@@ -30,8 +30,13 @@ class RankTensors final : public HostTensor {
     if (operation_.release_window && slice < finished_)
       operation_.release_window(geometry_.end_of(slice));
   }
+  void cancel() override {
+    if (operation_.helpers != nullptr) operation_.helpers->cancel();
+  }
+  bool settled() override { return operation_.helpers == nullptr || operation_.helpers->settled(); }
   std::vector<int> blocking_ranks() const override {
-    return blocking_rank_ < 0 ? std::vector<int>() : std::vector{blocking_rank_};
+    if (blocking_rank_ >= 0) return {blocking_rank_};
+    return operation_.helpers != nullptr ? operation_.helpers->busy_ranks() : std::vector<int>();
   }
 
  private:

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <bit>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -18,9 +19,13 @@ class ScratchPool {
     size_t bytes = 0;  // A power of two.
   };
 
-  explicit ScratchPool(Device& device) : device_(device) {}
+  // Gives memory of at least so many bytes.
+  using Source = std::function<Result<std::unique_ptr<Buffer>>(size_t bytes)>;
+  explicit ScratchPool(Source source) : source_(std::move(source)) {}
+  explicit ScratchPool(Device& device)
+      : ScratchPool([&device](size_t bytes) { return device.allocate(bytes); }) {}
 
-  // At least `bytes`; fails as Device::allocate(). Blocks are cut from large slabs, because each
+  // At least `bytes`; fails as the source does. Blocks are cut from large slabs, because each
   // device buffer may cost a descriptor. Slabs are freed with the pool: their sum is the peak
   // demand.
   Result<Block> take(size_t bytes) {
@@ -41,7 +46,7 @@ class ScratchPool {
   static constexpr size_t kSlabBytes = size_t{4} << 20;
 
   Status cut(size_t size, std::vector<std::byte*>& spare) {
-    Result<std::unique_ptr<Buffer>> slab = device_.allocate(std::max(size, kSlabBytes));
+    Result<std::unique_ptr<Buffer>> slab = source_(std::max(size, kSlabBytes));
     if (!slab.ok()) return slab.status();
     for (size_t at = 0; at + size <= (*slab)->bytes(); at += size)
       spare.push_back((*slab)->data() + at);
@@ -49,7 +54,7 @@ class ScratchPool {
     return {};
   }
 
-  Device& device_;
+  Source source_;
   std::vector<std::unique_ptr<Buffer>> slabs_;
   std::map<size_t, std::vector<std::byte*>> spare_;  // By size.
 };

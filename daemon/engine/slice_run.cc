@@ -25,6 +25,11 @@ std::byte* writable(const Value& place) {
 
 constexpr Operand kNothing{nullptr, Dtype::f32};
 
+// Others fold ranges of at least so many bytes, of which they read or write so many in all: for
+// less, it takes longer to call them.
+constexpr uint64_t kHelpedBytesMin = 64 * 1024;
+constexpr uint64_t kHelpedSumMin = 1024 * 1024;
+
 // The association of one value.
 const Folds& one_fold() {
   static const Folds one = local_folds({StrategyKind::centralized}, 1);
@@ -51,9 +56,9 @@ SliceRun::SliceRun(const Operation& operation, const Geometry& geometry, HostTen
   }
 }
 
-void SliceRun::release_scratch(ScratchPool& scratch) {
-  for (const ScratchPool::Block& block : scratch_blocks_) scratch.give_back(block);
-  scratch_blocks_.clear();
+void SliceRun::release_scratch() {
+  for (const Scratch& scratch : scratch_) scratch.pool->give_back(scratch.block);
+  scratch_.clear();
 }
 
 // Whether the step's message is neither sent nor awaited by any host.
@@ -64,6 +69,7 @@ bool SliceRun::is_skipped(const Step& step) const {
 Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases,
                                    size_t first) {
   while (const Step* step = current_step()) {
+    if (is_folding()) return Progress::blocked;
     const bool with_first = slice_ != 0 && is_empty_message(*step);
     if (with_first && step->kind == StepKind::await && first <= next_) return Progress::blocked;
     if (!with_first && !is_skipped(*step)) {
@@ -73,11 +79,12 @@ Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const R
     }
     ++next_;
   }
+  if (is_folding()) return Progress::blocked;
   if (!copied_) {
     if (Status status = copy_results(parts); !status.ok()) return status;
     copied_ = true;
   }
-  return Progress::done;
+  return is_folding() ? Progress::blocked : Progress::done;
 }
 
 // Whether the step was executed; false: it must wait for a frame or for room on a link.
@@ -104,11 +111,17 @@ uint32_t SliceRun::divisor() const {
                                    : 1;
 }
 
-Result<std::byte*> SliceRun::allocate(EngineParts& parts, size_t bytes) {
-  const Result<ScratchPool::Block> block = parts.scratch.take(bytes);
+Result<std::byte*> SliceRun::allocate(ScratchPool& pool, size_t bytes) {
+  const Result<ScratchPool::Block> block = pool.take(bytes);
   if (!block.ok()) return block.status();
-  scratch_blocks_.push_back(*block);
+  scratch_.push_back({&pool, *block});
   return block->data;
+}
+
+// For a value of that size: where others reach it, if they may fold it.
+ScratchPool& SliceRun::pool_for(EngineParts& parts, size_t bytes) const {
+  const bool helps = operation_.helpers != nullptr && bytes >= kHelpedBytesMin;
+  return helps ? operation_.helpers->memory() : parts.scratch;
 }
 
 // Where the host's ranks want the chunk; empty: none does.
@@ -125,7 +138,9 @@ Result<SliceRun::Value> SliceRun::allocate_value(EngineParts& parts, int chunk, 
     if (const auto all = targets(chunk); !all.empty()) return Value{all[0], dtype};
   const Value& now = values_[chunk];
   if (now.scratch != nullptr && now.dtype == dtype) return now;
-  Result<std::byte*> fresh = allocate(parts, ranges_[chunk].count * size_of(dtype));
+  const size_t bytes = ranges_[chunk].count * size_of(dtype);
+  Result<std::byte*> fresh = allocate(pool_for(parts, bytes), bytes);
+  if (!fresh.ok()) fresh = allocate(parts.scratch, bytes);
   if (!fresh.ok()) return fresh.status();
   return Value{*fresh, dtype, *fresh};
 }
@@ -188,9 +203,10 @@ Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const O
       .divisor = complete ? divisor() : 1,
       .past_cache = complete && past_cache(parts, chunk) && std::ranges::none_of(to, is_source),
       .carry = carry};
+  if (others_fold(work, is_folded)) return {};
   if (work.folds.size() > 1) {
     const size_t bytes = scratch_bytes(work.folds.size(), work.dtype);
-    const Result<std::byte*> inner = allocate(parts, bytes);
+    const Result<std::byte*> inner = allocate(parts.scratch, bytes);
     if (!inner.ok()) return inner.status();
     work.scratch = {*inner, bytes};
   }
@@ -204,6 +220,21 @@ Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const O
   return status;
 }
 
+// Whether others do the fold, which the slice waits for then. `is_folded`: of one value.
+bool SliceRun::others_fold(const FoldWork& work, bool is_folded) {
+  if (operation_.helpers == nullptr) return false;
+  const size_t bytes = work.count * size_of(work.dtype);
+  const size_t all = bytes * std::max(work.contributions.size(), work.targets.size());
+  if (bytes < kHelpedBytesMin || all < kHelpedSumMin) return false;
+  const Strategy centralized{StrategyKind::centralized};
+  std::shared_ptr<const int> parts = operation_.helpers->start(
+      work, is_folded ? centralized : operation_.execution->plan.strategies.local);
+  if (parts == nullptr) return false;
+  if (!is_folding()) folds_.clear();
+  folds_.push_back(std::move(parts));
+  return true;
+}
+
 Status SliceRun::finish(EngineParts& parts, const Step& step) {
   const Value& value = values_[step.chunk];
   const bool is_done = value.at != nullptr && value.dtype == operation_.dtype && divisor() == 1;
@@ -215,6 +246,7 @@ Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases
   const Value& own = values_[step.chunk];
   if (step.kind == StepKind::send && own.at == nullptr && ranges_[step.chunk].count != 0)
     if (Status folded = fold(parts, step.chunk, kNothing, false); !folded.ok()) return folded;
+  if (is_folding()) return false;
   if (Status status = parts.device.wait(parts.stream); !status.ok()) return status;
   Outgoing frame;
   frame.header.epoch = operation_.id.epoch;
@@ -237,11 +269,11 @@ Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases
   return true;
 }
 
-// The tag of the frame that the current step waits for.
-FrameTag SliceRun::expected_tag() const {
+// The tag of the frame that the step waits for.
+FrameTag SliceRun::tag_of_step(size_t step) const {
   const ExecutionPlan& execution = *operation_.execution;
-  return {static_cast<uint32_t>(slice_), static_cast<uint16_t>(steps()[next_].peer),
-          static_cast<uint16_t>(execution.self), static_cast<uint16_t>(execution.ordinals[next_])};
+  return {static_cast<uint32_t>(slice_), static_cast<uint16_t>(steps()[step].peer),
+          static_cast<uint16_t>(execution.self), static_cast<uint16_t>(execution.ordinals[step])};
 }
 
 Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step& step) {
@@ -259,10 +291,11 @@ Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step&
 
 std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header) {
   const Step* step = current_step();
-  if (step == nullptr || step->kind != StepKind::recv || recv_buffer_ != nullptr) return nullptr;
+  if (step == nullptr || step->kind != StepKind::recv || expected_tag() != tag_of(header))
+    return carry_buffer_for(header);
+  if (recv_buffer_ != nullptr || is_folding()) return nullptr;
   const uint64_t bytes = ranges_[step->chunk].count * size_of(operation_.dtype);
-  const bool fits = expected_tag() == tag_of(header) &&
-                    header.chunk == static_cast<uint32_t>(step->chunk) &&
+  const bool fits = header.chunk == static_cast<uint32_t>(step->chunk) &&
                     header.dtype == static_cast<uint8_t>(operation_.dtype) &&
                     header.payload_bytes == bytes && bytes != 0;
   const auto all = fits ? targets(step->chunk) : std::span<std::byte* const>();
@@ -271,9 +304,28 @@ std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header)
   return recv_buffer_;
 }
 
-void SliceRun::withdraw_recv_buffer() {
+// For a frame that this or a later step folds: memory that others reach.
+std::shared_ptr<RecvBuffer> SliceRun::carry_buffer_for(const FrameHeader& header) {
+  if (operation_.helpers == nullptr || header.payload_bytes < kHelpedBytesMin) return nullptr;
+  for (size_t step = next_; step < steps().size(); ++step) {
+    if (steps()[step].kind != StepKind::recv_reduce || tag_of_step(step) != tag_of(header))
+      continue;
+    const bool fits = header.dtype < kDtypes && !carry_buffers_.contains(step) &&
+                      header.payload_bytes == ranges_[steps()[step].chunk].count *
+                                                  size_of(static_cast<Dtype>(header.dtype));
+    if (!fits) return nullptr;
+    const Result<std::byte*> at = allocate(operation_.helpers->memory(), header.payload_bytes);
+    if (!at.ok()) return nullptr;
+    return carry_buffers_[step] = std::make_shared<RecvBuffer>(RecvBuffer{*at});
+  }
+  return nullptr;
+}
+
+void SliceRun::withdraw_recv_buffers() {
   if (recv_buffer_ != nullptr) recv_buffer_->at = nullptr;
   recv_buffer_ = nullptr;
+  for (const auto& [step, buffer] : carry_buffers_) buffer->at = nullptr;
+  carry_buffers_.clear();
 }
 
 Status SliceRun::misfit(const Step& step) const {
@@ -297,13 +349,14 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame
     values_[step.chunk] = *to;
     const bool landed = recv_buffer_ != nullptr && frame.payload.fragments[0].data() == to->at;
     if (!landed) frame.payload.copy_to(writable(*to));
-    withdraw_recv_buffer();
+    if (recv_buffer_ != nullptr) recv_buffer_->at = nullptr;
+    recv_buffer_ = nullptr;
     return {};
   }
   const std::vector<std::span<const std::byte>>& fragments = frame.payload.fragments;
   const std::byte* received = fragments.size() == 1 ? fragments[0].data() : nullptr;
   if (received == nullptr || !aligned(received, dtype)) {
-    Result<std::byte*> gathered = allocate(parts, frame.payload.bytes());
+    Result<std::byte*> gathered = allocate(parts.scratch, frame.payload.bytes());
     if (!gathered.ok()) return gathered.status();
     frame.payload.copy_to(*gathered);
     received = *gathered;
@@ -328,11 +381,27 @@ Status SliceRun::copy_results(EngineParts& parts) {
   return parts.device.wait(parts.stream);
 }
 
+// Whether others copy the value to where it is wanted: as bytes, so that they stay as they are.
+bool SliceRun::others_copy(int chunk, std::span<std::byte* const> to) {
+  const Value& value = values_[chunk];
+  std::array<Target, kLocalRanksMax> targets;  // NOLINT: filled as far as it is used.
+  size_t count = 0;
+  for (std::byte* home : to)
+    if (home != value.at) targets[count++] = {home, Dtype::u8};
+  return count != 0 && others_fold({.folds = one_fold(),
+                                    .contributions = {&value.at, 1},
+                                    .targets = {targets.data(), count},
+                                    .dtype = Dtype::u8,
+                                    .count = ranges_[chunk].count * size_of(operation_.dtype)},
+                                   true);
+}
+
 Status SliceRun::copy_result(EngineParts& parts, int chunk, std::span<std::byte* const> to) {
   const Value& value = values_[chunk];
   if (value.at == nullptr) return internal_error("a chunk without a value");
   if (value.dtype != operation_.dtype)
     return data_loss("a peer sent a partial sum where the plan has the result");
+  if (others_copy(chunk, to)) return {};
   for (std::byte* home : to) {
     if (home == value.at) continue;
     Status status = parts.device.copy(parts.stream, home, value.at,

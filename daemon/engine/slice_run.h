@@ -1,6 +1,7 @@
 // Runs one slice of one operation through the steps of its execution plan.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -33,7 +34,7 @@ class SliceRun {
   // The slice must be ready in `tensor`. References must outlive this.
   SliceRun(const Operation& operation, const Geometry& geometry, HostTensor& tensor,
            uint64_t slice);
-  ~SliceRun() { withdraw_recv_buffer(); }
+  ~SliceRun() { withdraw_recv_buffers(); }
   SliceRun(const SliceRun&) = delete;
   SliceRun& operator=(const SliceRun&) = delete;
 
@@ -42,16 +43,21 @@ class SliceRun {
   // Executes steps until the list ends or one must wait. `first`: steps_taken() of the first slice.
   Result<Progress> advance(EngineParts& parts, Mailbox& mailbox, const Releases& releases,
                            size_t first);
-  bool is_complete() const { return next_ == steps().size() && copied_; }
+  bool is_complete() const { return next_ == steps().size() && copied_ && !is_folding(); }
+  // Whether others fold for it, which it waits for.
+  bool is_folding() const {
+    return std::ranges::any_of(folds_, [](const auto& parts) { return *parts != 0; });
+  }
   size_t steps_taken() const { return next_; }
   // The step to be executed next; null: none left.
   const Step* current_step() const { return next_ < steps().size() ? &steps()[next_] : nullptr; }
   uint64_t slice() const { return slice_; }
-  void release_scratch(ScratchPool& scratch);
+  void release_scratch();
   // The destination of the payload of this header, if it is the result that the current step waits
-  // for; else null. Withdrawn when the slice ends or another frame takes its place.
+  // for, or what others will fold; else null. Withdrawn when the slice ends or another frame takes
+  // its place.
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header);
-  void withdraw_recv_buffer();
+  void withdraw_recv_buffers();
 
   int unreleased = 0;     // Frames sent and not yet released; maintained by the engine.
   bool finished = false;  // HostTensor::finished() was called; set by the engine.
@@ -67,7 +73,9 @@ class SliceRun {
 
   const std::vector<Step>& steps() const { return operation_.execution->steps; }
   bool is_skipped(const Step& step) const;
-  FrameTag expected_tag() const;
+  FrameTag tag_of_step(size_t step) const;
+  FrameTag expected_tag() const { return tag_of_step(next_); }
+  std::shared_ptr<RecvBuffer> carry_buffer_for(const FrameHeader& header);
   Result<bool> execute(EngineParts& parts, Mailbox& mailbox, const Step& step,
                        const Releases& releases);
   Status fold(EngineParts& parts, int chunk, const Operand& carry, bool complete);
@@ -80,9 +88,12 @@ class SliceRun {
   Status misfit(const Step& step) const;
   Status copy_results(EngineParts& parts);
   Status copy_result(EngineParts& parts, int chunk, std::span<std::byte* const> to);
+  bool others_fold(const FoldWork& work, bool is_folded);
+  bool others_copy(int chunk, std::span<std::byte* const> to);
   std::span<std::byte* const> targets(int chunk) const;
   Result<Value> allocate_value(EngineParts& parts, int chunk, Dtype dtype);
-  Result<std::byte*> allocate(EngineParts& parts, size_t bytes);
+  Result<std::byte*> allocate(ScratchPool& pool, size_t bytes);
+  ScratchPool& pool_for(EngineParts& parts, size_t bytes) const;
   bool completes(size_t step) const;
   bool past_cache(const EngineParts& parts, int chunk) const;
   uint32_t divisor() const;
@@ -96,8 +107,14 @@ class SliceRun {
   bool copied_ = false;
   std::vector<Range> ranges_;  // By chunk.
   std::vector<Value> values_;  // By chunk.
-  std::vector<ScratchPool::Block> scratch_blocks_;
+  struct Scratch {
+    ScratchPool* pool;
+    ScratchPool::Block block;
+  };
+  std::vector<Scratch> scratch_;
+  std::vector<std::shared_ptr<const int>> folds_;  // By others: how many parts have not ended.
   std::shared_ptr<RecvBuffer> recv_buffer_;
+  std::map<size_t, std::shared_ptr<RecvBuffer>> carry_buffers_;  // By step.
 };
 
 }  // namespace tutti

@@ -325,6 +325,7 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
           [this, op = start.op](uint64_t bytes) { parts_.local.release_window(op, bytes); });
   }
   if (signature.on_device) operation.gpus = parts_.gpus();
+  if (!signature.on_device) operation.helpers = parts_.local.helpers_of(start.op);
   if (start.by_nccl) operation.nccl = gpu_link_.link();
   // A GPU needs no slices; other hosts do.
   if (signature.on_device && operation.execution->plan.hosts.size() == 1)

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "daemon/base/op_id.h"
 #include "daemon/base/signature.h"
 #include "daemon/base/status.h"
 
 namespace tutti {
+
+class FoldHelpers;  // daemon/engine/engine.h.
 
 // Loop thread only. Does nothing by itself, as on a host whose ranks make no call.
 class LocalPhase {
@@ -23,6 +26,9 @@ class LocalPhase {
   // Lets the ranks fold an operation of a group without other hosts; they then end their calls
   // themselves. False: they cannot.
   virtual bool let_ranks_fold(const EpochOp& /*op*/) { return false; }
+  // Ranks that fold for an operation among hosts, all of whose local calls were submitted. Null:
+  // none.
+  virtual std::shared_ptr<FoldHelpers> helpers_of(const EpochOp& /*op*/) { return nullptr; }
   // An operation among hosts begins on this one, with the strategies in force, and ends.
   virtual void on_started(const EpochOp& /*op*/, const Signature& /*signature*/,
                           const Strategies& /*strategies*/) {}

@@ -32,7 +32,7 @@ bool is_on_gpus(const Request& request, const Mapping* memory) {
 }  // namespace
 
 Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, const HostRanks& host,
-                                                   const BoardSizes& sizes, uint32_t epoch,
+                                                   const BoardOptions& options, uint32_t epoch,
                                                    BoardEvents& events) {
   const auto local_ranks = static_cast<uint32_t>(host.ranks.size());
   if (local_ranks > kLocalRanksMax)
@@ -46,34 +46,42 @@ Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, const HostRanks& 
   Result<SealedMemory> memory =
       make_sealed_memory("tutti-board", "a board", board_bytes(local_ranks));
   if (!memory.ok()) return memory.status();
-  auto board = std::make_shared<HostBoard>(loop, *std::move(memory), host, sizes.window_bytes,
+  auto board = std::make_shared<HostBoard>(loop, *std::move(memory), host, options,
                                            *std::move(recorder), events);
-  if (Status s = board->make_segments(host, sizes.segment_bytes); !s.ok()) return s;
+  if (Status s = board->make_segments(host, options.segment_bytes); !s.ok()) return s;
   std::vector<uint32_t> everyone(host.world_size);
   std::iota(everyone.begin(), everyone.end(), 0);
   if (Result<uint32_t> added = board->add_group(0, everyone); !added.ok()) return added.status();
   return board;
 }
 
-HostBoard::HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host, uint64_t window_bytes,
-                     std::shared_ptr<HostRecorder> recorder, BoardEvents& events)
+HostBoard::HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host,
+                     const BoardOptions& options, std::shared_ptr<HostRecorder> recorder,
+                     BoardEvents& events)
     : memory_(std::move(memory.memory)),
       recorder_(std::move(recorder)),
       events_(events),
-      window_bytes_(window_bytes),
+      window_bytes_(options.window_bytes),
+      ranks_fold_(options.ranks_fold),
       ops_(loop, std::move(memory.mapping), host),
       questions_(ops_, events),
       folding_(ops_),
-      watch_(loop, ops_, folding_, [this](uint32_t local_rank, const Status& why) {
+      watch_(loop, ops_, folding_,
+             [this](uint32_t local_rank, const Status& why) {
+               stuck_ = true;
+               update_ranks_decide();
+               if (ops_.is_attached(local_rank)) events_.on_stuck(why);
+             }),
+      sharing_(loop, ops_, [this](const Status& why) {
         stuck_ = true;
         update_ranks_decide();
-        if (ops_.is_attached(local_rank)) events_.on_stuck(why);
+        events_.on_stuck(why);
       }) {
   BoardHeader& header = ops_.view().header();
   header.magic = kBoardMagic;
   header.version = kProtocolVersion;
   header.local_ranks = ops_.view().local_ranks();
-  header.window_bytes = window_bytes;
+  header.window_bytes = window_bytes_;
 }
 
 // ---- Ranks ----
@@ -118,6 +126,7 @@ void HostBoard::remove_rank(uint32_t rank, const Status& why) {
   update_ranks_decide();
   poll();
   check_unfilled_windows(local_rank, blamed);
+  if (sharing_.remove(local_rank)) events_.on_stuck(blamed);
   ops_.settle_all(local_rank);
   detach(rank);
   watch_.start_polling();
@@ -146,9 +155,11 @@ void HostBoard::check_unfilled_windows(uint32_t local_rank, const Status& why) {
 void HostBoard::detach(uint32_t rank) {
   const uint32_t local_rank = ops_.local_rank_of(rank);
   if (!ops_.is_attached(local_rank)) return;
+  sharing_.fold_rest();
   ops_.detach(local_rank);
   if (ops_.mapping(local_rank) == nullptr) {  // It was the last one.
     folding_.clear();
+    sharing_.clear();
     for (Fd& segment : segments_) segment.reset();
   }
   update_ranks_decide();
@@ -182,16 +193,13 @@ void HostBoard::poll() {
   for (int pass = 0; pass < kPassesMax && std::exchange(poll_again_, false); ++pass) {
     ops_.view().header().looks.fetch_add(1);
     questions_.poll();
+    sharing_.collect();
     take_bits(ops_.view().header().called, [this](uint32_t area) {
       if (area < ops_.groups().size()) poll_area(area);
     });
   }
   polling_ = false;
-  if (poll_again_) poll_soon();
-}
-
-void HostBoard::poll_soon() {
-  ops_.post([this] { poll(); });
+  if (poll_again_) ops_.post([this] { poll(); });
 }
 
 void HostBoard::poll_area(uint32_t area) {
@@ -347,7 +355,7 @@ void HostBoard::call_begun(HostGroup& group) {
     if (op.generation() != 0 && (begun || op.word.phase == board::Phase::called))
       ops_.run<board::CallWorker>(op);
   }
-  poll_soon();
+  ops_.post([this] { poll(); });
 }
 
 // ---- Ending ----
@@ -374,6 +382,13 @@ bool HostBoard::let_ranks_fold(const EpochOp& id) {
   if (!matched.anyone_waits) folding_.add(*op);
   if (!ops_.gone().empty()) watch_.start_polling();
   return true;
+}
+
+std::shared_ptr<FoldHelpers> HostBoard::helpers_of(const EpochOp& id) {
+  if (ranks_fold_ && !ranks_fold_()) return nullptr;
+  const std::optional<BoardOp> op = ops_.find(id);
+  if (!op || op->group->is_local() || op->word.phase != board::Phase::called) return nullptr;
+  return sharing_.helpers_of(*op, shared_from_this());
 }
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 // Used on the loop's thread alone. A rank cannot crash, block or corrupt the worker by what it
 // writes: a request is copied out of shared memory once, checked, and only the copy is used. What
 // ranks fold is watched by folding_watch.h; what no rank waits for is folded by worker_folding.h.
+// Folds of operations among hosts are shared with the ranks by fold_sharing.h.
 #pragma once
 
 #include <functional>
@@ -19,6 +20,7 @@
 #include "daemon/group/group.h"
 #include "daemon/session/board_events.h"
 #include "daemon/session/board_ops.h"
+#include "daemon/session/fold_sharing.h"
 #include "daemon/session/folding_watch.h"
 #include "daemon/session/host_recorder.h"
 #include "daemon/session/rank_questions.h"
@@ -26,9 +28,11 @@
 
 namespace tutti {
 
-struct BoardSizes {
+struct BoardOptions {
   uint64_t segment_bytes = 0;  // Of each rank.
   uint64_t window_bytes = 0;   // See BoardHeader.
+  // Asked for each operation among hosts: whether ranks that wait fold it; empty: yes.
+  std::function<bool()> ranks_fold = nullptr;
 };
 
 // A rank's own; not checked.
@@ -44,10 +48,10 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   // `epoch`: for the recorder. RESOURCE_EXHAUSTED: more than kLocalRanksMax ranks.
   // INVALID_ARGUMENT: no such `segment_bytes`.
   static Result<std::shared_ptr<HostBoard>> make(Loop& loop, const HostRanks& host,
-                                                 const BoardSizes& sizes, uint32_t epoch,
+                                                 const BoardOptions& options, uint32_t epoch,
                                                  BoardEvents& events);
   // Use make().
-  HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host, uint64_t window_bytes,
+  HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host, const BoardOptions& options,
             std::shared_ptr<HostRecorder> recorder, BoardEvents& events);
 
   const std::shared_ptr<HostRecorder>& recorder() const { return recorder_; }
@@ -84,6 +88,8 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
 
   // Handles what the ranks called the worker to.
   void poll();
+  // Who has done the folds of operations among hosts.
+  const FoldSharing::Counts& fold_counts() const { return sharing_.counts(); }
   // Whether ranks may settle operations among themselves. They may not while a rank is gone.
   void set_ranks_decide(bool let);
 
@@ -93,6 +99,7 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void release_window(const EpochOp& op, uint64_t bytes) override;
   void collect_requests(const EpochOp& op) override;
   bool let_ranks_fold(const EpochOp& id) override;
+  std::shared_ptr<FoldHelpers> helpers_of(const EpochOp& id) override;
   void on_started(const EpochOp& op, const Signature& signature,
                   const Strategies& strategies) override {
     recorder_->on_started(op, signature, strategies);
@@ -118,7 +125,6 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
     return forwarded(*op.group).running[op.slot_index()] == op.number;
   }
   void clear_running(const EpochOp& op);
-  void poll_soon();
   void poll_area(uint32_t area);
   void forward_requests(const BoardOp& op);
   void forward_member(const BoardOp& called, size_t member);
@@ -134,11 +140,13 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   const std::shared_ptr<HostRecorder> recorder_;
   BoardEvents& events_;
   const uint64_t window_bytes_;
+  const std::function<bool()> ranks_fold_;
   std::vector<Fd> segments_;  // By local rank.
   BoardOps ops_;
   RankQuestions questions_;
   WorkerFolding folding_;
   FoldingWatch watch_;
+  FoldSharing sharing_;
   std::vector<Forwarded> forwarded_;  // By area.
   bool ranks_decide_ = true;          // As set.
   bool stuck_ = false;                // A rank may go on writing: the epoch is over.

@@ -6,9 +6,9 @@
 
 namespace tutti {
 
-Status JobEpoch::make_board(Loop& loop, const HostRanks& host, const BoardSizes& sizes,
+Status JobEpoch::make_board(Loop& loop, const HostRanks& host, const BoardOptions& options,
                             uint32_t epoch) {
-  const Result<std::shared_ptr<HostBoard>> made = HostBoard::make(loop, host, sizes, epoch, *this);
+  const auto made = HostBoard::make(loop, host, options, epoch, *this);
   if (made.ok()) board_ = *made;
   return made.status();
 }

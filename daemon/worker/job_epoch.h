@@ -22,7 +22,7 @@ class JobEpoch final : public BoardEvents {
       : settings_(settings), gpu_memory_(gpu_memory), on_gpu_call_(std::move(on_gpu_call)) {}
 
   // First: makes the board of these ranks. Not OK: they cannot take part.
-  Status make_board(Loop& loop, const HostRanks& host, const BoardSizes& sizes, uint32_t epoch);
+  Status make_board(Loop& loop, const HostRanks& host, const BoardOptions& options, uint32_t epoch);
   // What the epoch among hosts has of the ranks here.
   LocalPhase& local() { return board_ != nullptr ? *board_ : nobody_; }
   // Second: the epoch among hosts.

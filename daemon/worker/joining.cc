@@ -16,6 +16,14 @@ std::vector<std::string> host_names(const Roster& roster) {
   return names;
 }
 
+// With fewer cores it takes longer to call the ranks than to fold.
+constexpr size_t kFoldingCoresMin = 4;
+
+bool do_ranks_fold(const Settings& settings, const Cores& cores) {
+  if (settings.folding != "auto") return settings.folding == "ranks";
+  return cores.exceed(kFoldingCoresMin - 1);
+}
+
 }  // namespace
 
 void Worker::on_hand_over(const v1::AgentToWorker::HandOver& handed, Fd socket) {
@@ -117,7 +125,8 @@ Status Worker::make_board(const Roster& roster, JobEpoch& epoch) {
   const Result<uint64_t> segment_bytes = fit_segments_of(here.ranks, trainers);
   if (!segment_bytes.ok()) return segment_bytes.status();
   const uint64_t window_bytes = std::max(kWindowSlices * slice_bytes(settings_), kBoardBlockBytes);
-  return epoch.make_board(loop_, here, {*segment_bytes, window_bytes}, roster.epoch);
+  const auto ranks_fold = [this] { return do_ranks_fold(settings_, cores_); };
+  return epoch.make_board(loop_, here, {*segment_bytes, window_bytes, ranks_fold}, roster.epoch);
 }
 
 // Each of these ranks' processes, and this one, maps the segments of all.

@@ -80,6 +80,7 @@ struct Memory {
     return fault == Fault::sleeps_without_reading_passed ? pack(Count{kGeneration, 0})
                                                          : shared.passed;
   }
+  uint64_t load_shared() const { return 0; }
   void set_called() const {}
   void ring() const { shared.rung = true; }
 };
@@ -127,14 +128,27 @@ class Actors {
     state.shared.word = pack(SlotWord{kGeneration, Phase::open, false, 1});
   }
 
+  // For SmallExplorer: the steps of the ranks, then the worker's, the last arrival, and a failure.
+  static uint32_t moves(const Setup& setup) { return setup.ranks + (setup.fails ? 3 : 2); }
+  static bool may_never_come(const Setup& setup, uint32_t move) { return move == setup.ranks + 2; }
+  bool move(uint32_t move) {
+    if (move < setup_.ranks) return step_rank(move);
+    if (move == setup_.ranks) return step_worker();
+    return move == setup_.ranks + 1 ? arrive() : fail();
+  }
+  bool are_finished() const {
+    for (uint32_t local_rank = 0; local_rank < setup_.ranks; ++local_rank)
+      if (state_.ranks[local_rank].at != RankAt::finished) return false;
+    return true;
+  }
+
+ private:
   // False: it can take no step.
   bool step_rank(uint32_t local_rank);
   bool step_worker();
   bool fail();
   // The last member arrives and calls the worker; its tensor needs no window.
   bool arrive();
-
- private:
   template <class Procedure>
   bool ends(Running& running) {
     return running.as<Procedure>().step(memory_) == Step::end;
@@ -253,7 +267,7 @@ inline void Actors::take_some(uint32_t local_rank) {
   }
   if (rank.any) return go(rank, RankAt::look);
   rank.at = RankAt::prepare_sleep;
-  rank.running.begin<PrepareSleep<Memory>>(kGeneration, uint32_t{rank.taken});
+  rank.running.begin<PrepareSleep<Memory>>(kGeneration, uint32_t{rank.taken}, 0u);
 }
 
 inline void Actors::take(uint32_t local_rank) {

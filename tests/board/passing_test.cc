@@ -3,87 +3,13 @@
 // sleeps for ever, whenever the operation fails. Mutants prove the explorer.
 #include <gtest/gtest.h>
 
-#include <deque>
-#include <unordered_set>
-
 #include "tests/board/passing_model.h"
+#include "tests/board/small_explorer.h"
 
 namespace tutti::board::passing {
 namespace {
 
-class Explorer {
- public:
-  explicit Explorer(const Setup& setup) : setup_(setup) {}
-
-  // The first violation; "": none in any interleaving.
-  std::string explore() {
-    State state;
-    Actors::begin(state);
-    enter(state);
-    while (!frontier_.empty() && wrong_.empty()) {
-      std::memcpy(static_cast<void*>(&state), &frontier_.front(), sizeof state);
-      frontier_.pop_front();
-      expand(state);
-    }
-    return wrong_;
-  }
-  size_t states() const { return seen_.size(); }
-
- private:
-  // A hash of all of a state's bytes. A collision would hide a fault, not invent one.
-  struct Key {
-    uint64_t low;
-    uint64_t high;
-    bool operator==(const Key&) const = default;
-  };
-  struct Low {
-    size_t operator()(const Key& key) const { return key.low; }
-  };
-
-  // Progress must not depend on a failure: all must end without one, too.
-  void expand(const State& state) {
-    bool any = advance(state, [](Actors& actors) { return actors.step_worker(); });
-    any |= advance(state, [](Actors& actors) { return actors.arrive(); });
-    bool over = true;
-    for (uint32_t local_rank = 0; local_rank < setup_.ranks; ++local_rank) {
-      any |= advance(state, [local_rank](Actors& actors) { return actors.step_rank(local_rank); });
-      over &= state.ranks[local_rank].at == RankAt::finished;
-    }
-    if (setup_.fails) advance(state, [](Actors& actors) { return actors.fail(); });
-    if (!any && !over && wrong_.empty()) wrong_ = "nobody goes on";
-  }
-  template <class Move>
-  bool advance(const State& from, const Move& move) {
-    State next;
-    std::memcpy(static_cast<void*>(&next), &from, sizeof next);
-    Actors actors(setup_, next, wrong_);
-    if (!move(actors)) return false;
-    enter(next);
-    return true;
-  }
-  void enter(const State& state) {
-    if (!seen_.insert(hash(state)).second) return;
-    frontier_.emplace_back();
-    std::memcpy(static_cast<void*>(&frontier_.back()), &state, sizeof state);
-  }
-  static Key hash(const State& state) {
-    Key key{0x9e3779b97f4a7c15, 0xd1b54a32d192ed03};
-    for (size_t at = 0; at < sizeof state; at += 8) {
-      uint64_t bits;
-      std::memcpy(&bits, reinterpret_cast<const unsigned char*>(&state) + at, 8);
-      key.low = (key.low ^ bits) * 0xff51afd7ed558ccd;
-      key.low ^= key.low >> 29;
-      key.high = (key.high + bits) * 0xc4ceb9fe1a85ec53;
-      key.high ^= key.high >> 31;
-    }
-    return key;
-  }
-
-  const Setup setup_;
-  std::unordered_set<Key, Low> seen_;
-  std::deque<State> frontier_;
-  std::string wrong_;
-};
+using Explorer = SmallExplorer<Setup, State, Actors>;
 
 // A failure is possible at every moment, and may never come.
 TEST(BoardPassing, EveryInterleavingOfARankEndsWithEveryResultTaken) {

@@ -68,7 +68,8 @@ TEST_P(PassingMesh, ListsArePassedWithoutACopy) {
               std::vector<std::span<float>> spans(tensors.begin(), tensors.end());
               group.all_reduce_many_async(spans, sum, kStay).wait();
               for (const std::vector<float>& tensor : tensors) check_ramp(tensor, ranks_sum, ranks);
-              check(shared_bytes() - before < (size_t{10} << 20), "windows alone");
+              // A rank that folds reads the windows of all ranks of its host.
+              check(shared_bytes() - before < (size_t{26} << 20), "windows alone");
             }),
             "");
 }

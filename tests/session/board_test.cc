@@ -512,7 +512,7 @@ TEST(BoardShare, MoreRanksThanABoardHoldsAreRefusedByName) {
   Served served(loop, socket_pair());
   HostRanks here{"h", {}, kLocalRanksMax + 1};
   for (uint32_t rank = 0; rank < kLocalRanksMax + 1; ++rank) here.ranks.push_back({rank, getpid()});
-  const BoardSizes sizes{kTestSegmentBytes};
+  const BoardOptions sizes{kTestSegmentBytes};
   const Status refused = HostBoard::make(loop, here, sizes, 1, served.events).status();
   EXPECT_EQ(refused.code(), Code::resource_exhausted);
   EXPECT_THAT(refused.message(), HasSubstr("at most 240 ranks on one host, not 241"));
