@@ -9,7 +9,7 @@
 namespace tutti::board {
 namespace {
 
-constexpr size_t kScratchBytes = 64 << 10;               // On the stack of a trainer's thread.
+constexpr size_t kInnerBytes = 64 << 10;                 // On the stack of a trainer's thread.
 constexpr uint64_t kFoldedCountMax = uint64_t{1} << 40;  // Of no memory that is mapped.
 
 const SegmentView* view_of(uint32_t place, const FoldMemory& memory) {
@@ -72,7 +72,7 @@ bool run_shared(const FoldHead& fold, const uint64_t* places, const FoldMemory& 
     return false;
   const PlainArithmetic plain;
   const Folds folds = local_folds(*unpacked(fold.strategy), fold.sources);
-  std::array<std::byte, kScratchBytes> scratch;  // NOLINT: written before it is read.
+  std::array<std::byte, kInnerBytes> scratch;  // NOLINT: written before it is read.
   run_folds({.folds = folds,
              .contributions = {sources.data(), fold.sources},
              .targets = {targets.data(), fold.targets},

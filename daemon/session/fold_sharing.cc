@@ -13,13 +13,13 @@ constexpr uint64_t kBlockBytesMin = 16 * 1024;
 constexpr uint64_t kBlockBytesMax = kBoardBlockBytes;
 constexpr uint64_t kBlockMultiple = 64;  // Of elements.
 
-constexpr Millis kPollInterval{1};
+constexpr Millis kLookInterval{1};
 // The worker folds what nobody has claimed for so long: the ranks may be busy with others.
 constexpr Millis kTakeBackAfter{2};
 // Blocks that the worker folds in one turn of its loop.
-constexpr int kBlocksPerTurn = 4;
+constexpr int kTakenPerTurn = 4;
 // How long a rank may go on with a fold of an operation that was cancelled.
-constexpr Millis kGrace{300};
+constexpr Millis kHeldGrace{300};
 
 // A part of the board's wire memory. It is never given back: the pool uses it again.
 class WireSlab final : public Buffer {
@@ -287,7 +287,7 @@ bool FoldSharing::remove(uint32_t local_rank) {
 // ---- Watching ----
 
 void FoldSharing::watch() {
-  if (timer_ == 0) timer_ = loop_.at(Clock::now() + kPollInterval, [this] { poll(); });
+  if (timer_ == 0) timer_ = loop_.at(Clock::now() + kLookInterval, [this] { poll(); });
 }
 
 void FoldSharing::poll() {
@@ -296,8 +296,8 @@ void FoldSharing::poll() {
   const TimePoint now = Clock::now();
   int folded = 0;
   end_if([&](Published& block) {
-    if (block.helpers->is_cancelled) return now > block.since + kGrace && give_up(block);
-    if (folded == kBlocksPerTurn || now < block.since + kTakeBackAfter) return false;
+    if (block.helpers->is_cancelled) return now > block.since + kHeldGrace && give_up(block);
+    if (folded == kTakenPerTurn || now < block.since + kTakeBackAfter) return false;
     const bool taken = take_back(block);
     folded += taken ? 1 : 0;
     return taken;

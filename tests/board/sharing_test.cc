@@ -66,7 +66,7 @@ TEST(BoardSharing, FaultsPutInAreFoundWhereItIsTakenBackFailsOrDies) {
 namespace {
 
 // Two segments and wire memory of 16 floats each.
-class SharedFoldTest : public testing::Test {
+class SharedFoldTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kFloats = 16;
 
