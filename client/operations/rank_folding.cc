@@ -50,6 +50,7 @@ bool RankFolding::fold_shared(uint64_t number, uint32_t blocks_max) {
   return folded != 0;
 }
 
+// Looks at all words: the worker may have died before it announced what it had published.
 bool RankFolding::withdraw_shared(uint64_t number) const {
   const board::FoldWord op = board_.fold_word(number);
   bool held = false;

@@ -292,6 +292,8 @@ void FoldSharing::watch() {
 
 void FoldSharing::poll() {
   timer_ = 0;
+  // An operation that is resumed may be the last that keeps this object.
+  const std::shared_ptr<Helpers> keeps = published_.empty() ? nullptr : published_.front().helpers;
   collect();
   const TimePoint now = Clock::now();
   int folded = 0;
