@@ -19,10 +19,13 @@ std::shared_ptr<StreamFailure> StreamFailure::begin() {
 void StreamFailure::keep(const Status& outcome) {
   const std::lock_guard lock(mutex_);
   if (first_.ok()) first_ = outcome;
+  any_ = !first_.ok();
 }
 
 Status StreamFailure::take() {
+  if (!any_.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(mutex_);
+  any_ = false;
   return std::exchange(first_, Status());
 }
 

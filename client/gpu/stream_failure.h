@@ -24,7 +24,8 @@ class StreamFailure : public std::enable_shared_from_this<StreamFailure> {
 
  private:
   std::atomic<int> under_way_ = 0;
-  std::mutex mutex_;  // Guards what follows.
+  std::atomic<bool> any_ = false;  // Whether first_ is a failure: most calls ask, and none is.
+  std::mutex mutex_;               // Guards what follows.
   Status first_;
 };
 

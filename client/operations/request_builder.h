@@ -42,7 +42,7 @@ class RequestBuilder {
   // waits for, because an exception was thrown.
   ~RequestBuilder() {
     if (!op().has_arrived) connection_.own_memory().release(op().resources.blocks);
-    if (own_.has_arrived) queue_.detach(own_);
+    if (own_.has_arrived && !was_awaited_) queue_.detach(own_);
     if (shared_ != nullptr && shared_->has_arrived) queue_.detach(*shared_);
   }
   RequestBuilder(const RequestBuilder&) = delete;
@@ -128,7 +128,11 @@ class RequestBuilder {
   Status submit(TensorPath::By by) {
     if (by != TensorPath::By::worker) request_.flags |= kRequestBlocking;
     if (Status s = arrive(); !s.ok()) return s;
-    if (blocks()) return queue_.wait(op(), -1);
+    if (blocks()) {
+      Status outcome = queue_.wait(op(), -1);
+      was_awaited_ = own_.has_outcome;
+      return outcome;
+    }
     *asynchronous_ = std::move(shared_);
     return {};
   }
@@ -311,6 +315,7 @@ class RequestBuilder {
   bool buffers_stay_ = false;
   bool keeps_failure_ = false;
   bool is_on_gpu_ = false;
+  bool was_awaited_ = false;  // Until its outcome: the queue has forgotten it.
   std::optional<cuda::Stream> stream_;
   std::shared_ptr<PendingOp> shared_;
   PendingOp own_;

@@ -111,7 +111,10 @@ Status place_sides(RequestBuilder& builder, Connection& connection, const Collec
   Copies copies;
   copies.in = copy_input.scales();
   Status found = find("the input", args.in, bytes.in, request.in_offset, copies.in);
-  if (found.ok()) found = find("the output", args.out, bytes.out, request.out_offset, copies.out);
+  if (found.ok() && args.out == args.in && bytes.out == bytes.in && !copies.in)
+    request.out_offset = request.in_offset;  // One block, which is held.
+  else if (found.ok())
+    found = find("the output", args.out, bytes.out, request.out_offset, copies.out);
   if (!found.ok()) return found;
   if (Status s = allocate_copies(builder, copies, bytes); !s.ok()) return s;
   if (copies.out) {

@@ -40,11 +40,12 @@ void MemoryUse::set_ranges(std::span<const MemoryRange> ranges) {
 
 // A forked child leaves alone what its parent uses.
 void MemoryUse::end() {
-  if (all_ == nullptr || !all_->fork_guard_.is_own_process()) return;
+  if (all_ == nullptr || has_left_ || !all_->fork_guard_.is_own_process()) return;
   const std::lock_guard lock(all_->mutex_);
   if (!std::exchange(is_listed_, false)) return;
   (previous_ != nullptr ? previous_->next_ : all_->first_) = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
+  has_left_ = true;
 }
 
 void MemoryUse::abandon() {

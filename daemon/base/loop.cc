@@ -135,12 +135,14 @@ int Loop::poll(TimePoint until, Events& events) {
 }
 
 void Loop::run_posted() {
-  std::vector<Task> tasks;
+  std::vector<Task> tasks = std::exchange(spare_, {});  // Local: a task may call run_once().
   {
     const std::lock_guard lock(mutex_);
     tasks.swap(posted_);
   }
   for (Task& task : tasks) task();
+  tasks.clear();
+  spare_ = std::move(tasks);
 }
 
 void Loop::run_timers() {

@@ -92,6 +92,7 @@ class Loop {
 
   std::mutex mutex_;
   std::vector<Task> posted_;  // Guarded by mutex_.
+  std::vector<Task> spare_;   // Memory for posted_. Loop thread only.
 };
 
 // A member of an object that callbacks use: after its end they do nothing, if guard() made them. It

@@ -16,7 +16,10 @@ class EndedOperations {
   static constexpr size_t kBeyondMax = 131'072;
 
   void add(uint64_t number) {
-    if (number >= below_) beyond_.insert(number);
+    if (number == below_)
+      ++below_;  // Most end in order.
+    else if (number > below_)
+      beyond_.insert(number);
     if (beyond_.size() > kBeyondMax) below_ = *beyond_.begin();
     while (!beyond_.empty() && *beyond_.begin() == below_) {
       beyond_.erase(beyond_.begin());

@@ -1,7 +1,6 @@
 #include "daemon/engine/engine.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -46,7 +45,7 @@ struct Run {
   const Geometry geometry;
   const std::optional<Geometry> pieces;  // Where NCCL moves the values.
   std::shared_ptr<HostTensor> tensor;
-  std::deque<std::unique_ptr<SliceRun>> in_flight;  // Slices, ascending.
+  std::vector<std::unique_ptr<SliceRun>> in_flight;  // Slices, ascending.
   uint64_t next_slice = 0;
   size_t first_taken = 0;  // Steps of the first slice.
   Mailbox mailbox;
@@ -80,6 +79,7 @@ class SliceEngine final : public Engine {
   bool settle() override;
   void abort(uint32_t epoch, const Status& cause) override;
   Blocker blocker(const OpId& id) const override;
+  uint64_t folded_bytes() const override { return parts_.folded_bytes; }
 
  private:
   using Group = std::pair<uint32_t, uint32_t>;  // Epoch, group.
@@ -123,6 +123,7 @@ class SliceEngine final : public Engine {
   std::map<OpId, EarlyFrames> early_;
   size_t early_bytes_ = 0;
   bool advance_posted_ = false;
+  std::vector<std::shared_ptr<Run>> advancing_;  // Memory for advance_all().
   Lifetime lifetime_;
 };
 
@@ -269,7 +270,8 @@ void SliceEngine::post_advance() {
 // One pass over the operations in flight. Work that can continue at once is posted, so that the
 // loop handles doorbells and deaths between slices.
 void SliceEngine::advance_all() {
-  std::vector<std::shared_ptr<Run>> runs;  // A copy: done() may start or end others.
+  // A copy: done() may start or end others.
+  std::vector<std::shared_ptr<Run>> runs = std::exchange(advancing_, {});
   for (auto at = runs_.begin(); at != runs_.end();) {
     const OpId first = at->first;
     const OpId last{first.epoch, first.group, UINT64_MAX};
@@ -278,7 +280,9 @@ void SliceEngine::advance_all() {
     at = runs_.upper_bound(last);
   }
   for (const std::shared_ptr<Run>& run : runs)
-    if (!run->ended && advance(run)) post_advance();
+    if (!run->ended && advance(run) && !runs_.empty()) post_advance();
+  runs.clear();
+  advancing_ = std::move(runs);
 }
 
 // Whether the operation can advance further at once.
@@ -357,7 +361,7 @@ Status SliceEngine::retire_slices(Run& run) {
 void SliceEngine::release_front(Run& run) {
   run.in_flight.front()->release_scratch();
   run.tensor->released(run.in_flight.front()->slice());
-  run.in_flight.pop_front();
+  run.in_flight.erase(run.in_flight.begin());
 }
 
 // Stops the operation; its later frames are dropped. done() follows when no memory is borrowed.
@@ -461,7 +465,10 @@ Engine::Blocker SliceEngine::blocker(const OpId& id) const {
 }  // namespace
 
 std::shared_ptr<const ExecutionPlan> make_execution_plan(const Plan& plan, int self) {
-  ExecutionPlan execution{plan, self, steps_of(plan, self), {}};
+  const std::vector<int>& here = plan.hosts[static_cast<size_t>(self)];
+  const auto ranks = static_cast<int>(here.size());
+  ExecutionPlan execution{plan, self, steps_of(plan, self), {}, fold_order(plan, self), {}};
+  if (ranks != 0) execution.folds = local_folds(plan.strategies.local, ranks);
   std::map<std::pair<bool, int>, int> counts;  // Whether sent, peer.
   for (const Step& step : execution.steps) {
     const bool sending = step.kind == StepKind::send || step.kind == StepKind::notify;

@@ -31,6 +31,7 @@
 #include "daemon/base/call.h"
 #include "daemon/base/op_id.h"
 #include "daemon/base/status.h"
+#include "daemon/board/board.h"
 #include "daemon/device/device.h"
 #include "daemon/engine/geometry.h"
 #include "daemon/engine/scratch_pool.h"
@@ -40,9 +41,6 @@
 #include "proto/types.h"
 
 namespace tutti {
-
-class Folds;      // daemon/board/board.h.
-struct FoldWork;  //
 
 // This host's tensor in one operation: what its ranks contribute, slice by slice, and the
 // destinations of the operation's result. Loop thread only.
@@ -96,6 +94,8 @@ struct ExecutionPlan {
   int self = 0;  // This host's place in the plan.
   std::vector<Step> steps;
   std::vector<int> ordinals;  // By step: the number of earlier messages from and to the same hosts.
+  std::vector<int> order;     // This host's ranks as they are folded, by their place on it.
+  Folds folds;                // Of the contributions of them all.
 };
 std::shared_ptr<const ExecutionPlan> make_execution_plan(const Plan& plan, int self);
 
@@ -246,6 +246,8 @@ class Engine {
     int rank = -1;
   };
   virtual Blocker blocker(const OpId& id) const = 0;
+  // Bytes that its own folds have read of ranks' and other hosts' values.
+  virtual uint64_t folded_bytes() const = 0;
 };
 
 std::unique_ptr<Engine> make_engine(Device& device, const EngineLimits& limits, Engine::Post post);

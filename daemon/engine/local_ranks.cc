@@ -15,11 +15,12 @@ LocalRanks::LocalRanks(const Operation& operation, const Geometry& geometry)
     : operation_(operation), geometry_(geometry) {
   const ExecutionPlan& execution = *operation.execution;
   const std::vector<int>& here = execution.plan.hosts[execution.self];
-  for (const int place : fold_order(execution.plan, execution.self)) {
+  ranks_.reserve(here.size());
+  for (const int place : execution.order) {
     const auto found = std::ranges::find(operation.local, here[place], &RankBuffers::rank);
-    if (found != operation.local.end()) ranks_.push_back(&*found);
+    require(found != operation.local.end(), "an operation has the tensors of all ranks here");
+    ranks_.push_back(&*found);
   }
-  folds_ = local_folds(execution.plan.strategies.local, static_cast<int>(ranks_.size()));
 }
 
 uint32_t LocalRanks::divisor() const {
@@ -62,11 +63,10 @@ const std::byte* LocalRanks::input(const RankBuffers& rank, int chunk, const Ran
   return rank.in + within(rank, offset);
 }
 
-std::vector<const std::byte*> LocalRanks::inputs(int chunk, const Range& range) const {
-  std::vector<const std::byte*> all;
+void LocalRanks::inputs(int chunk, const Range& range, std::vector<const std::byte*>& all) const {
+  all.clear();
   for (const RankBuffers* rank : ranks_)
     if (const std::byte* in = input(*rank, chunk, range)) all.push_back(in);
-  return all;
 }
 
 std::vector<double> LocalRanks::factors(int chunk, const Range& range) const {
@@ -88,11 +88,10 @@ std::byte* LocalRanks::output(const RankBuffers& rank, int chunk, const Range& r
   return rank.out + within(rank, offset);
 }
 
-std::vector<std::byte*> LocalRanks::outputs(int chunk, const Range& range) const {
-  std::vector<std::byte*> all;
+void LocalRanks::outputs(int chunk, const Range& range, std::vector<std::byte*>& all) const {
+  all.clear();
   for (const RankBuffers* rank : ranks_)
     if (std::byte* out = output(*rank, chunk, range)) all.push_back(out);
-  return all;
 }
 
 }  // namespace tutti

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "daemon/board/board.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/geometry.h"
 
@@ -21,16 +20,27 @@ class LocalRanks {
   std::vector<Range> pieces(int chunk, const Range& range) const;
   // In folding order.
   const std::vector<const RankBuffers*>& all() const { return ranks_; }
-  const Folds& folds() const { return folds_; }
+  const Folds& folds() const { return operation_.execution->folds; }
   // Whether the plan has no other host.
   bool are_alone() const { return operation_.execution->plan.hosts.size() == 1; }
   // What the results are divided by.
   uint32_t divisor() const;
-  std::vector<const std::byte*> inputs(int chunk, const Range& range) const;
+  // Into `all`, in place of what it holds.
+  void inputs(int chunk, const Range& range, std::vector<const std::byte*>& all) const;
+  std::vector<const std::byte*> inputs(int chunk, const Range& range) const {
+    std::vector<const std::byte*> all;
+    inputs(chunk, range, all);
+    return all;
+  }
   // What inputs() are multiplied by, one for each; empty: nothing.
   std::vector<double> factors(int chunk, const Range& range) const;
-  // Output addresses of the ranks that want the chunk.
-  std::vector<std::byte*> outputs(int chunk, const Range& range) const;
+  // Output addresses of the ranks that want the chunk. As for inputs().
+  void outputs(int chunk, const Range& range, std::vector<std::byte*>& all) const;
+  std::vector<std::byte*> outputs(int chunk, const Range& range) const {
+    std::vector<std::byte*> all;
+    outputs(chunk, range, all);
+    return all;
+  }
   // As outputs(), of one rank; null: it does not want the chunk.
   std::byte* output(const RankBuffers& rank, int chunk, const Range& range) const;
 
@@ -41,7 +51,6 @@ class LocalRanks {
   const Operation& operation_;
   const Geometry& geometry_;
   std::vector<const RankBuffers*> ranks_;
-  Folds folds_;
 };
 
 }  // namespace tutti

@@ -16,11 +16,12 @@ class RankTensors final : public HostTensor {
 
   Result<bool> ready(uint64_t slice) override;
   Contributions contributions(int chunk, const Range& range) override {
-    inputs_ = ranks_.inputs(chunk, range);
+    ranks_.inputs(chunk, range, inputs_);
     return {inputs_, &ranks_.folds(), operation_.dtype};
   }
   std::span<std::byte* const> targets(int chunk, const Range& range) override {
-    return outputs_ = ranks_.outputs(chunk, range);
+    ranks_.outputs(chunk, range, outputs_);
+    return outputs_;
   }
   Status finished(uint64_t slice) override {
     finished_ = slice + 1;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "daemon/board/board.h"
-
 namespace tutti {
 
 namespace {
@@ -46,6 +44,8 @@ SliceRun::SliceRun(const Operation& operation, const Geometry& geometry, HostTen
       is_only_slice_(geometry.slices() == 1),
       sends_empty_(geometry.is_empty() || (slice == 0 && geometry.sends_empty_blocks())) {
   const ExecutionPlan& execution = *operation.execution;
+  ranges_.reserve(static_cast<size_t>(geometry.chunks()));
+  values_.reserve(static_cast<size_t>(geometry.chunks()));
   for (int chunk = 0; chunk < geometry.chunks(); ++chunk) {
     const Range range = geometry.slice(chunk, slice);
     ranges_.push_back(range);
@@ -204,6 +204,7 @@ Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const O
       .past_cache = complete && past_cache(parts, chunk) && std::ranges::none_of(to, is_source),
       .carry = carry};
   if (others_fold(work, is_folded)) return {};
+  parts.folded_bytes += read_bytes(work);
   if (work.folds.size() > 1) {
     const size_t bytes = scratch_bytes(work.folds.size(), work.dtype);
     const Result<std::byte*> inner = allocate(parts.scratch, bytes);

@@ -25,6 +25,7 @@ struct EngineParts {
   Device& device;
   Stream& stream;
   ScratchPool& scratch;
+  uint64_t folded_bytes = 0;  // See Engine.
 };
 
 enum class Progress { blocked, done };

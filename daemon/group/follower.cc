@@ -111,9 +111,9 @@ void Follower::on_call(uint32_t number, int rank, const Call& call, TimePoint no
   if (call.deadline < operation.deadline && !operation.late) {
     operation.deadline = call.deadline;
     operation.timeout_ms = call.timeout_ms;
-    set_timer(op, operation, std::min(operation.timer, call.deadline));
   }
   if (operation.first_call.rank < 0) compare_later(op, group, operation, now);
+  if (!operation.late) set_timer(op, operation, std::min(operation.timer, operation.deadline));
   const Status refusal = check_call(roster_, group, op.number, rank, call);
   if (operation.first_call.rank < 0) operation.first_call = {rank, canonical(call.signature)};
   if (!refusal.ok() && operation.phase == Phase::gathering) {
@@ -352,9 +352,13 @@ void Follower::end_epoch(const Status& cause) {
 // ---- Deadlines ----
 
 void Follower::set_timer(const EpochOp& op, Operation& operation, TimePoint when) {
-  timers_.erase({operation.timer, op});
+  if (when == operation.timer) return;
+  auto node = timers_.extract({operation.timer, op});
   operation.timer = when;
-  if (when != TimePoint::max()) timers_.emplace(when, op);
+  if (when == TimePoint::max()) return;
+  if (node.empty()) return static_cast<void>(timers_.emplace(when, op));
+  node.value().first = when;
+  timers_.insert(std::move(node));
 }
 
 std::optional<TimePoint> Follower::next_timer() const {

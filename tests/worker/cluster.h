@@ -32,7 +32,8 @@ class ClusterHost : public LinkRouter::Events, public LocalPhase {
     transport = options.transport == "local"
                     ? make_local_transport(network, options.links)
                     : make_network_transport(loop, options.transport, options.links);
-    engine = make_engine(*device, options.engine, [this](auto task) { loop.post(task); });
+    engine =
+        make_engine(*device, options.engine, [this](auto task) { loop.post(std::move(task)); });
     link_router = std::make_unique<LinkRouter>(loop, "demo", Millis(10'000), 256, *this);
     const std::string at = dynamic_address(*transport, host);
     address = *transport->listen(at, link_router->acceptor());
