@@ -71,6 +71,12 @@ struct FoldWork {
   Operand carry = {nullptr, Dtype::f32};  // What another host has folded; null: nothing.
 };
 
+// What a fold reads: the contributions and the carry.
+constexpr uint64_t read_bytes(const FoldWork& work) {
+  const size_t carry = work.carry.data == nullptr ? 0 : size_of(work.carry.dtype);
+  return work.count * (work.contributions.size() * size_of(work.dtype) + carry);
+}
+
 constexpr size_t scratch_bytes(size_t folds, Dtype dtype) {
   return (folds - 1) * kFoldBlock * size_of(accumulator_of(dtype));
 }

@@ -42,6 +42,8 @@ void add_worker(Json& json, const v1::WorkerReport& worker) {
       .field("sent_bytes", worker.sent_bytes())
       .field("sent_frames", worker.sent_frames())
       .field("received_bytes", worker.received_bytes())
+      .field("folded_by_ranks_bytes", worker.folded_by_ranks_bytes())
+      .field("folded_by_worker_bytes", worker.folded_by_worker_bytes())
       .field("memory_bytes", worker.memory_bytes())
       .field("gpu_staging_bytes", worker.gpu_staging_bytes())
       .field("gpu_link", worker.gpu_link())

@@ -33,6 +33,11 @@ class WireSlab final : public Buffer {
   size_t bytes_;
 };
 
+uint64_t read_bytes(const FoldHead& fold) {
+  const size_t carry = fold.carry == kNowhere ? 0 : size_of(static_cast<Dtype>(fold.carry_dtype));
+  return fold.count * (fold.sources * size_of(static_cast<Dtype>(fold.dtype)) + carry);
+}
+
 uint64_t elements_of_block(uint64_t bytes, uint64_t ranks, uint64_t element) {
   const uint64_t block = std::clamp(bytes / ranks, kBlockBytesMin, kBlockBytesMax) / element;
   return std::max(kBlockMultiple, block / kBlockMultiple * kBlockMultiple);
@@ -219,7 +224,7 @@ bool FoldSharing::has_ended(Published& block) {
     return true;
   }
   --*block.left;
-  ++counts_.by_ranks;
+  counts_.by_ranks += read_bytes(block.head);
   release(block);
   return true;
 }
@@ -235,7 +240,7 @@ bool FoldSharing::take_back(Published& block) {
     if (!board::run_shared(block.head, places, memory(), kernel_))
       stuck_.push_back(internal_error("a rank of this host has overwritten the board"));
     --*block.left;
-    ++counts_.by_worker;
+    counts_.by_worker += read_bytes(block.head);
   }
   free_.push_back(block.index);
   return true;

@@ -36,7 +36,7 @@ class FoldSharing {
   void fold_rest();
   // Forgets all folds, whose memory goes.
   void clear() { published_.clear(); }
-  // Blocks of folds that ranks have done, and that the worker took back.
+  // Bytes that folds have read: those that ranks have done, and those that the worker took back.
   struct Counts {
     uint64_t by_ranks = 0;
     uint64_t by_worker = 0;

@@ -29,6 +29,11 @@ void add(EpochStats& sum, const EpochStats& more) {
   sum.received_bytes += more.received_bytes;
 }
 
+void add(FoldSharing::Counts& sum, const FoldSharing::Counts& more) {
+  sum.by_ranks += more.by_ranks;
+  sum.by_worker += more.by_worker;
+}
+
 v1::Departures departures_of(const Epoch& epoch) {
   v1::Departures out;
   out.set_epoch(epoch.roster().epoch);
@@ -156,7 +161,13 @@ v1::WorkerReport Worker::on_report() {
   report.set_gpu_link(link.name);
   report.set_gpu_link_why(link.why);
   EpochStats stats = ended_epochs_;
-  for (const auto& [number, epoch] : epochs_) add(stats, epoch->group().stats());
+  FoldSharing::Counts folded = ended_folds_;
+  for (const auto& [number, epoch] : epochs_) {
+    add(stats, epoch->group().stats());
+    add(folded, epoch->board()->fold_counts());
+  }
+  report.set_folded_by_ranks_bytes(folded.by_ranks);
+  report.set_folded_by_worker_bytes(folded.by_worker + engine_->folded_bytes());
   report.set_sent_bytes(stats.sent_bytes);
   report.set_sent_frames(stats.sent_frames);
   report.set_received_bytes(stats.received_bytes);
@@ -263,6 +274,7 @@ void Worker::drop_finished_epochs() {
     const Epoch& group = epoch->group();
     const bool finished = !used && (group.all_ranks_left() || (old && !group.cause().ok()));
     if (finished) add(ended_epochs_, group.stats());
+    if (finished) add(ended_folds_, epoch->board()->fold_counts());
     if (finished) keep_departures(group);
     return finished;
   });

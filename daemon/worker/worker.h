@@ -144,8 +144,9 @@ class Worker final : public Trainer::Events,
   uint32_t world_size_ = 0;
   v1::Pass pass_;  // The newest from the agent.
   std::string strategy_;
-  RankCounters ended_ranks_;   // Of trainers that are gone.
-  EpochStats ended_epochs_;    // Of epochs that were dropped.
+  RankCounters ended_ranks_;  // Of trainers that are gone.
+  EpochStats ended_epochs_;   // Of epochs that were dropped.
+  FoldSharing::Counts ended_folds_;
   v1::Departures departures_;  // Of the newest epoch so far.
   Loop::TimerId idle_timer_ = 0;
   bool stopping_ = false;

@@ -34,6 +34,8 @@ inline v1::AgentReport example_node() {
   job.set_sent_bytes(2'048);
   job.set_received_bytes(1'024);
   job.set_sent_frames(7);
+  job.set_folded_by_ranks_bytes(512);
+  job.set_folded_by_worker_bytes(256);
   job.set_memory_bytes(8'192);
   job.mutable_departures()->add_ranks(3);
   for (uint32_t rank = 0; rank < 2; ++rank) {

@@ -194,10 +194,21 @@ std::vector<Row> rows_of_small_windows() {
   };
 }
 
+// So large that ranks that wait do them; partial sums of 16-bit floats travel as f32.
+std::vector<Row> rows_of_shared_folds() {
+  return {{"LargeFloatsOverThreeHosts",
+           {{2, 3, 2}},
+           {{.counts = {1'200'001},
+             .dtypes = {Dtype::f32, Dtype::f16, Dtype::bf16},
+             .memories = {Memory::shared, Memory::by_rank},
+             .strategies = {"tree:1", "tree:2,ring"}}}}};
+}
+
 std::vector<Row> every_row() {
   std::vector<Row> all;
-  for (const std::vector<Row>& rows : {rows_of_strategies(), rows_of_one_host(), rows_of_lists(),
-                                       rows_of_uneven_blocks(), rows_of_small_windows()})
+  for (const std::vector<Row>& rows :
+       {rows_of_strategies(), rows_of_one_host(), rows_of_lists(), rows_of_uneven_blocks(),
+        rows_of_small_windows(), rows_of_shared_folds()})
     all.insert(all.end(), rows.begin(), rows.end());
   return all;
 }

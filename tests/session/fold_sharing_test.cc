@@ -8,6 +8,7 @@ namespace tutti {
 namespace {
 
 constexpr uint64_t kCount = 64 * 1024;  // Floats: two blocks a rank.
+constexpr uint64_t kReadBytes = 2 * kCount * sizeof(float);
 
 // Ranks 0 and 1 are here, 2 is on another host. Operation 0 has arrived here, and waits.
 class FoldSharingTest : public BoardTest {
@@ -91,7 +92,7 @@ TEST_F(FoldSharingTest, RanksFoldAndTheOperationIsResumed) {
   EXPECT_EQ(*left, 0);
   EXPECT_EQ(resumes_, 1);
   expect_sums(kCount);
-  EXPECT_EQ(board_->fold_counts().by_ranks, static_cast<uint64_t>(blocks));
+  EXPECT_EQ(board_->fold_counts().by_ranks, kReadBytes);
   EXPECT_EQ(board_->fold_counts().by_worker, 0u);
 }
 
@@ -100,11 +101,10 @@ TEST_F(FoldSharingTest, TheWorkerFoldsWhatNobodyClaims) {
   ASSERT_NE(helpers_, nullptr);
   const auto left = start();
   ASSERT_NE(left, nullptr);
-  const auto blocks = static_cast<uint64_t>(*left);
   ASSERT_TRUE(await(loop_, [&] { return resumes_ == 1; }));
   EXPECT_EQ(*left, 0);
   expect_sums(kCount);
-  EXPECT_EQ(board_->fold_counts().by_worker, blocks);
+  EXPECT_EQ(board_->fold_counts().by_worker, kReadBytes);
 }
 
 // A rank wakes up for a fold: the word that it sleeps on has changed.
