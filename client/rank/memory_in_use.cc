@@ -42,10 +42,9 @@ void MemoryUse::set_ranges(std::span<const MemoryRange> ranges) {
 void MemoryUse::end() {
   if (all_ == nullptr || has_left_ || !all_->fork_guard_.is_own_process()) return;
   const std::lock_guard lock(all_->mutex_);
-  if (!std::exchange(is_listed_, false)) return;
+  if (has_left_.exchange(true)) return;
   (previous_ != nullptr ? previous_->next_ : all_->first_) = next_;
   if (next_ != nullptr) next_->previous_ = previous_;
-  has_left_ = true;
 }
 
 void MemoryUse::abandon() {
@@ -65,7 +64,6 @@ Status MemoryInUse::take(std::span<const MemoryRange> ranges, std::string_view v
   if (!stays) use.drop_ranges([this](const MemoryRange& range) { return !is_shared(range); });
   if (use.ranges().empty()) return {};
   use.all_ = this;
-  use.is_listed_ = true;
   use.previous_ = nullptr;
   use.next_ = first_;
   if (first_ != nullptr) first_->previous_ = &use;

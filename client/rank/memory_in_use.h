@@ -63,8 +63,7 @@ class MemoryUse {
   void set_ranges(std::span<const MemoryRange> ranges);
 
   MemoryInUse* all_ = nullptr;  // Null: nothing was taken. Its mutex guards what follows.
-  bool is_listed_ = false;
-  std::atomic<bool> has_left_ = false;  // Has been listed, and never is again.
+  std::atomic<bool> has_left_ = false;  // It is not on the list any more, and never is again.
   MemoryUse* next_ = nullptr;
   MemoryUse* previous_ = nullptr;
   std::array<MemoryRange, 2> few_;

@@ -246,7 +246,7 @@ class Engine {
     int rank = -1;
   };
   virtual Blocker blocker(const OpId& id) const = 0;
-  // Bytes that its own folds have read of ranks' and other hosts' values.
+  // Bytes that its own folds and copies have read of ranks' and other hosts' values.
   virtual uint64_t folded_bytes() const = 0;
 };
 

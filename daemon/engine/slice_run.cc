@@ -403,11 +403,11 @@ Status SliceRun::copy_result(EngineParts& parts, int chunk, std::span<std::byte*
   if (value.dtype != operation_.dtype)
     return data_loss("a peer sent a partial sum where the plan has the result");
   if (others_copy(chunk, to)) return {};
+  const size_t bytes = ranges_[chunk].count * size_of(operation_.dtype);
   for (std::byte* home : to) {
     if (home == value.at) continue;
-    Status status = parts.device.copy(parts.stream, home, value.at,
-                                      ranges_[chunk].count * size_of(operation_.dtype));
-    if (!status.ok()) return status;
+    if (Status s = parts.device.copy(parts.stream, home, value.at, bytes); !s.ok()) return s;
+    parts.folded_bytes += bytes;
   }
   return {};
 }

@@ -34,6 +34,9 @@ class JobEpoch final : public BoardEvents {
   // Whether some rank waits in a call, and whether a call is for GPUs.
   bool has_blocking_calls() const { return blocking_calls_.use_count() > 1; }
   bool has_gpu_calls() const { return gpu_calls_.use_count() > 1; }
+  FoldSharing::Counts fold_counts() const {
+    return board_ != nullptr ? board_->fold_counts() : FoldSharing::Counts();
+  }
   // What all ranks have pinned for GPUs.
   uint64_t staging_bytes() const;
   // The rank has ended: gives back what it offered.

@@ -164,7 +164,7 @@ v1::WorkerReport Worker::on_report() {
   FoldSharing::Counts folded = ended_folds_;
   for (const auto& [number, epoch] : epochs_) {
     add(stats, epoch->group().stats());
-    add(folded, epoch->board()->fold_counts());
+    add(folded, epoch->fold_counts());
   }
   report.set_folded_by_ranks_bytes(folded.by_ranks);
   report.set_folded_by_worker_bytes(folded.by_worker + engine_->folded_bytes());
@@ -274,7 +274,7 @@ void Worker::drop_finished_epochs() {
     const Epoch& group = epoch->group();
     const bool finished = !used && (group.all_ranks_left() || (old && !group.cause().ok()));
     if (finished) add(ended_epochs_, group.stats());
-    if (finished) add(ended_folds_, epoch->board()->fold_counts());
+    if (finished) add(ended_folds_, epoch->fold_counts());
     if (finished) keep_departures(group);
     return finished;
   });

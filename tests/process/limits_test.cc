@@ -112,5 +112,18 @@ INSTANTIATE_TEST_SUITE_P(
         Flags{"early_bytes", {}, {"--early-bytes=0"}, "8388608 on host a, 0 on host b"}),
     [](const auto& info) { return info.param.name + "_" + std::to_string(info.index); });
 
+// The worker refuses them by name; it stays, and says so in its reports.
+TEST(Limits, SegmentsThatNoAddressSpaceHoldsAreRefusedByName) {
+  TestMesh mesh(LocalMeshOptions{.hosts = 1, .agent_flags = {"--segment-bytes=70368744177664"}});
+  EXPECT_EQ(mesh.run("job", {3},
+                     [](const RankContext& context) {
+                       const Error error = failure_of([&] { (void)context.join(); });
+                       check(error.code == TUTTI_RESOURCE_EXHAUSTED, error.what());
+                       check_contains(error, "cannot map a segment of 70368744177664 bytes");
+                     }),
+            "");
+  EXPECT_EQ(mesh.log_tails().find("killed by signal"), std::string::npos) << mesh.log_tails();
+}
+
 }  // namespace
 }  // namespace tutti
