@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <thread>
 #include <utility>
 
 #include "client/operations/op_queue.h"
@@ -38,7 +39,12 @@ class StartedOp final : public Awaitable {
   std::shared_ptr<PendingOp>* op() { return &op_; }
 
   Status wait(int64_t timeout_ms) override { return queue_->wait(*op_, timeout_ms); }
-  bool poll() override { return queue_->poll(*op_); }
+  // Callers poll in loops: the core is offered to the worker, which may have no other.
+  bool poll() override {
+    const bool is_done = queue_->poll(*op_);
+    if (!is_done && !queue_->group_board().is_local()) std::this_thread::yield();
+    return is_done;
+  }
   void abandon() override {
     if (op_ != nullptr) queue_->abandon(op_);
   }

@@ -318,9 +318,13 @@ void OpQueue::sleep(const PendingOp& op, Millis timeout) {
     return std::this_thread::sleep_for(kNap);  // Its outcome is held back.
   const uint32_t tried = board_.shared(op.number);
   if (tried != 0 && fold_blocks(op.number)) return;
+  const bool is_first = !board_.word_of(op.number).asleep;
   const auto falling =
       board_.run<board::PrepareSleep>(op.number, Host(*this), op.window.copied_out, tried);
   if (!falling.may_sleep()) return;
+  // The worker has the rank's core from now on: while a rank sleeps, it stays awake between frames.
+  const bool is_called = board::unpack(falling.word()).phase == board::Phase::called;
+  if (is_first && is_called && !connection_.cores().spare) call_worker(op.number);
   board::sleep_on_low_half(board_.slot(op.number).word, static_cast<uint32_t>(falling.word()),
                            std::chrono::microseconds(timeout).count());
 }

@@ -2,7 +2,6 @@
 // memory.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -86,11 +85,10 @@ struct Call {
   // Keeps `in` and `out`: held by all that use them, and by nobody when the rank may have them
   // back.
   std::shared_ptr<const void> memory;
-  // Held until the call has ended: by their counts the worker knows of such calls.
-  std::array<std::shared_ptr<const bool>, 2> counted;
+  // Held until the call has ended: by its count the worker knows of such calls.
+  std::shared_ptr<const bool> counted;
   // When the rank called: `timeout_ms` counts from there. Unset: when the call is submitted.
   std::optional<std::chrono::steady_clock::time_point> started = std::nullopt;
-  bool blocking = false;  // The rank waits for it.
   // Not 0: `in` and `out` are windows of this size, through which ordinary memory passes: its byte
   // b lies at b % window_bytes.
   uint64_t window_bytes = 0;

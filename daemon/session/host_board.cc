@@ -140,7 +140,7 @@ void HostBoard::check_unfilled_windows(uint32_t local_rank, const Status& why) {
         std::ranges::find(group->local_ranks, local_rank) != group->local_ranks.end();
     for (uint32_t slot = 0; is_member && slot < kBoardSlots; ++slot) {
       const BoardOp op = ops_.read(*group, slot);
-      if (op.word.phase != board::Phase::called || !is_running(op)) continue;
+      if (op.word.phase != board::Phase::called || !forwarded(*op.group).is_running(op)) continue;
       const Request request = board::copy_request(op.entry(local_rank).request);
       const bool arrived = op.entry(local_rank).arrived.load() == op.number + 1;
       if (arrived && is_on_gpus(request, ops_.mapping(local_rank).get()))
@@ -212,6 +212,8 @@ void HostBoard::poll_area(uint32_t area) {
     if (op.word.phase == board::Phase::called) {
       forward_requests(op);
       notify_window_filled(op);
+      if (op.word.asleep && forwarded(group).is_running(op))
+        forwarded(group).waited_for.set(op.slot_index());
     }
     if (op.word.phase == board::Phase::folding) watch_.check(op);
   }
@@ -302,15 +304,18 @@ void HostBoard::collect_requests(const EpochOp& op) {
 void HostBoard::clear_running(const EpochOp& op) {
   const HostGroup* known = ops_.find_group(op.group);
   if (known == nullptr) return;
-  uint64_t& running = forwarded(*known).running[op.number % kBoardSlots];
-  if (running == op.number) running = Forwarded::kNone;
+  Forwarded& of = forwarded(*known);
+  const size_t slot = op.number % kBoardSlots;
+  if (of.running[slot] != op.number) return;
+  of.running[slot] = Forwarded::kNone;
+  of.waited_for.reset(slot);
 }
 
 // ---- Windows ----
 
 // Ranks call the worker again when they have filled more of their windows.
 void HostBoard::notify_window_filled(const BoardOp& op) {
-  if (!is_running(op) || op.group->is_local()) return;
+  if (!forwarded(*op.group).is_running(op) || op.group->is_local()) return;
   if (std::ranges::any_of(op.group->local_ranks, [&](uint32_t local_rank) {
         return ops_.is_attached(local_rank) && ops_.is_staged(op, local_rank);
       }))

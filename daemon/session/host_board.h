@@ -8,6 +8,8 @@
 // Folds of operations among hosts are shared with the ranks by fold_sharing.h.
 #pragma once
 
+#include <algorithm>
+#include <bitset>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -90,6 +92,10 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void poll();
   // Who has done the folds of operations among hosts.
   const FoldSharing::Counts& fold_counts() const { return sharing_.counts(); }
+  // Whether a rank sleeps until an operation ends that the worker runs.
+  bool is_waited_for() const {
+    return std::ranges::any_of(forwarded_, [](const Forwarded& of) { return of.waited_for.any(); });
+  }
   // Whether ranks may settle operations among themselves. They may not while a rank is gone.
   void set_ranks_decide(bool let);
 
@@ -116,14 +122,14 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
     std::vector<uint64_t> next;
     // By slot: the operation that was forwarded and has not ended.
     std::vector<uint64_t> running = std::vector<uint64_t>(kBoardSlots, kNone);
+    std::bitset<kBoardSlots> waited_for;  // By slot, of those: a rank was seen to sleep.
+
+    bool is_running(const BoardOp& op) const { return running[op.slot_index()] == op.number; }
   };
 
   Status make_segments(const HostRanks& host, uint64_t segment_bytes);
   Result<uint32_t> add_group(uint32_t number, std::span<const uint32_t> ranks);
   Forwarded& forwarded(const HostGroup& group) { return forwarded_[group.shared.index]; }
-  bool is_running(const BoardOp& op) {
-    return forwarded(*op.group).running[op.slot_index()] == op.number;
-  }
   void clear_running(const EpochOp& op);
   void poll_area(uint32_t area);
   void forward_requests(const BoardOp& op);

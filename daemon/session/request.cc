@@ -200,7 +200,6 @@ Call read_request(const Request& request, GroupPlace place, std::byte* base, uin
   Call call;
   call.signature.layout = request.layout;
   call.timeout_ms = request.timeout_ms;
-  call.blocking = (request.flags & kRequestBlocking) != 0;
   const bool staged = (request.flags & kRequestStaged) != 0;
   const bool windowed = staged && window_bytes != 0;
   const bool on_device = (request.flags & kRequestDevice) != 0;

@@ -23,7 +23,7 @@ void JobEpoch::on_request(uint32_t rank, Call call) {
   const auto job_rank = static_cast<int>(rank);
   if (call.device) resolve_device_memory(job_rank, call);
   if (call.device) on_gpu_call_();
-  call.counted = {call.blocking ? blocking_calls_ : nullptr, call.device ? gpu_calls_ : nullptr};
+  if (call.device) call.counted = gpu_calls_;
   group_->submit(job_rank, std::move(call));
 }
 

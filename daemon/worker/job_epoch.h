@@ -31,8 +31,8 @@ class JobEpoch final : public BoardEvents {
   // Null: it could not be made.
   const std::shared_ptr<HostBoard>& board() const { return board_; }
   Epoch& group() const { return *group_; }
-  // Whether some rank waits in a call, and whether a call is for GPUs.
-  bool has_blocking_calls() const { return blocking_calls_.use_count() > 1; }
+  // Whether some rank sleeps until a call has ended, and whether a call is for GPUs.
+  bool is_waited_for() const { return board_ != nullptr && board_->is_waited_for(); }
   bool has_gpu_calls() const { return gpu_calls_.use_count() > 1; }
   FoldSharing::Counts fold_counts() const {
     return board_ != nullptr ? board_->fold_counts() : FoldSharing::Counts();
@@ -56,7 +56,6 @@ class JobEpoch final : public BoardEvents {
   GpuMemory& gpu_memory_;
   const std::function<void()> on_gpu_call_;
   // Each such call holds a copy until it ends.
-  const std::shared_ptr<const bool> blocking_calls_ = std::make_shared<const bool>();
   const std::shared_ptr<const bool> gpu_calls_ = std::make_shared<const bool>();
   // By rank. Nobody else owns them: an offer that waits is answered while its rank is here.
   std::map<uint32_t, std::shared_ptr<OfferedByTrainer>> offered_;

@@ -217,10 +217,10 @@ void Worker::on_stop() {
 
 // ---- From trainers ----
 
-// A rank in a blocking call leaves its core to this worker; one that computes needs it.
+// A rank that sleeps leaves its core to this worker; one that computes needs it.
 Micros Worker::stay_awake_time() const {
-  const bool waited_for = std::ranges::any_of(
-      epochs_, [](const auto& epoch) { return epoch.second->has_blocking_calls(); });
+  const bool waited_for =
+      std::ranges::any_of(epochs_, [](const auto& epoch) { return epoch.second->is_waited_for(); });
   return Micros(waited_for || cores_.exceed(trainers_.size()) ? settings_.stay_awake_us : 0);
 }
 

@@ -53,6 +53,23 @@ TEST_F(TwoRanksTest, AnArrivalAtACalledOperationGoesToTheWorker) {
   }
 }
 
+// The worker shares the core of a rank that sleeps, and is notified of it, whatever the call was.
+TEST_F(TwoRanksTest, TheWorkerHearsOfARankThatSleeps) {
+  board_->set_ranks_decide(false);
+  ranks_[0].connection->cores().spare = false;
+  for (const uint8_t flags : {uint8_t{0}, kRequestBlocking}) {
+    PendingOp op;
+    ASSERT_TRUE(ranks_[0].arrive(op, 1, 1, flags).ok());
+    ASSERT_TRUE(await(loop_, [&] { return requests_of(0).size() == op.number + 1; }));
+    EXPECT_FALSE(board_->is_waited_for()) << "its caller computes";
+    std::thread waiter([&] { EXPECT_EQ(queue(0).wait(op, -1).message(), "because"); });
+    EXPECT_TRUE(await(loop_, [&] { return board_->is_waited_for(); }));
+    board_->complete({0, op.number}, unavailable("because"));
+    EXPECT_FALSE(board_->is_waited_for());
+    waiter.join();
+  }
+}
+
 TEST_F(TwoRanksTest, ALateArrivalGetsTheFailure) {
   PendingOp a;
   PendingOp b;

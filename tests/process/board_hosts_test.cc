@@ -29,6 +29,66 @@ TEST_F(BoardHosts, NothingIsCopiedAsAWhole) {
   EXPECT_EQ(run({3, 3, 3}, check_nothing_is_copied), "");
 }
 
+// As under a launcher that binds ranks: their workers have no other cores.
+void bind_to_one_core(int rank) {
+  cpu_set_t cores;
+  check(sched_getaffinity(0, sizeof(cores), &cores) == 0, "the cores");
+  int skip = rank % CPU_COUNT(&cores);
+  int core = 0;
+  while (!CPU_ISSET(core, &cores) || skip-- != 0) ++core;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  check(sched_setaffinity(0, sizeof(cores), &cores) == 0, "one core");
+}
+
+// Each rank blocks, waits, polls and does not wait in turn, and no two do the same at once.
+TEST_F(BoardHosts, RanksMayWaitEachInItsWay) {
+  EXPECT_EQ(run({2, 2},
+                [](const RankContext& context) {
+                  bind_to_one_core(context.rank);
+                  Group group = context.join();
+                  for (int step = 0; step < 400; ++step) {
+                    std::vector<float> x(step % 3 == 0 ? 20'000 : 10,
+                                         static_cast<float>(step + context.rank));
+                    const int way = (step + context.rank) % 4;
+                    if (way == 0) group.all_reduce(std::span(x));
+                    if (way == 0) check_all(x, sum_at(4, step));
+                    if (way == 0) continue;
+                    Work work =
+                        group.all_reduce_async(std::span(x), sum, {.buffers_stay = way == 1});
+                    if (way == 3) continue;  // The work is freed.
+                    while (way == 2 && !work.done()) continue;
+                    work.wait();
+                    check_all(x, sum_at(4, step));
+                  }
+                  check_works(group);
+                }),
+            "");
+}
+
+// What it contributed counts; what it did not fails for those who wait, and for those who poll.
+TEST_F(BoardHosts, WhoDiesBetweenItsCallAndItsWaitIsNamed) {
+  std::vector<Trainer> trainers = mesh_.start("job", {2, 2}, [](const RankContext& context) {
+    bind_to_one_core(context.rank);
+    Group group = context.join();
+    check_works(group);
+    std::vector<float> x(10, static_cast<float>(context.rank));
+    Work work = group.all_reduce_async(std::span(x), sum, {.timeout = 60s});
+    if (context.rank == 3) raise(SIGKILL);
+    work.wait();
+    check_all(x, sum_at(4, 0));
+    const Error error = failure_of([&] {
+      Work next = group.all_reduce_async(std::span(x), sum, {.timeout = 60s});
+      while (context.rank == 1 && !next.done()) continue;
+      next.wait();
+    });
+    check(error.code == TUTTI_UNAVAILABLE && error.rank == 3, error.what());
+  });
+  EXPECT_EQ(trainers.back().wait(), "killed by signal 9");
+  trainers.pop_back();
+  EXPECT_EQ(TestMesh::wait(trainers), "");
+}
+
 // A rank that dies with its tensor half in its window is named at once, on every host.
 TEST_F(BoardHosts, WhoDiesHalfWayIsNamedEverywhere) {
   for (const auto after : {1ms, 3ms, 7ms, 20ms}) {

@@ -52,6 +52,24 @@ TEST_F(BoardTest, WhatIsCalledIsTakenFromThoseWhoArrived) {
   EXPECT_TRUE(trainer(1).is_done(0));
 }
 
+TEST_F(BoardTest, ARankWaitsForTheWorkerFromItsSleepToTheEndOfTheOperation) {
+  for (const uint64_t number : {0, 1}) arrive(0, number);
+  for (const uint64_t number : {0, 1}) call(number);
+  drain(loop_);
+  EXPECT_FALSE(board_->is_waited_for()) << "its caller computes";
+  for (const int time : {1, 2}) {
+    SCOPED_TRACE(time);
+    slot(1).word = board::pack(board::with_sleeper(word(1)));
+    call(1);
+    drain(loop_);
+    EXPECT_TRUE(board_->is_waited_for());
+  }
+  board_->complete({0, 0}, {});
+  EXPECT_TRUE(board_->is_waited_for());
+  board_->complete({0, 1}, unavailable("because"));
+  EXPECT_FALSE(board_->is_waited_for());
+}
+
 // A rank that waits for its second call first: the first has no start of its own.
 TEST_F(BoardTest, ACallWithoutAStartHasThatOfTheLaterOneThatIsWaitedFor) {
   arrive(0, 0).started_ns = 0;

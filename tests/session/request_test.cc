@@ -48,13 +48,6 @@ class RequestTest : public testing::Test {
   uint64_t next_ = 0;
 };
 
-TEST_F(RequestTest, TheWaiterIsNotified) {
-  Request request = all_reduce_request();
-  EXPECT_FALSE(ask(request).blocking);
-  request.flags = kRequestBlocking;
-  EXPECT_TRUE(ask(request).blocking);
-}
-
 TEST_F(RequestTest, RefusesUnknownNumbers) {
   Request request = all_reduce_request();
   request.dtype = kDtypes;
