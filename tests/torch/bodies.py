@@ -32,6 +32,17 @@ def collectives():
     check(x.eq(world * (world + 1) / 2).all(), x)
     work = dist.all_reduce(x, op=dist.ReduceOp.MAX, async_op=True)
     check(work.wait(), "wait() is true")
+    for step in range(40):  # No two ranks wait in the same way.
+        x = torch.full((10 if step % 2 else 20_000,), float(rank + step))
+        way = (step + rank) % 4
+        work = dist.all_reduce(x, async_op=way > 0)
+        while way == 1 and not work.is_completed():
+            pass
+        if way == 2:
+            work.get_future().wait()
+        if way == 3:
+            check(work.wait(), "wait() is true")
+        check(x.eq(world * step + world * (world - 1) / 2).all(), (step, x))
     mean = torch.tensor([float(rank)])
     dist.all_reduce(mean, op=dist.ReduceOp.AVG)
     check(mean.item() == (world - 1) / 2, mean)

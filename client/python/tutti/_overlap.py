@@ -70,6 +70,8 @@ def _bounds(array):
             return begin, begin + array.nbytes
     else:
         begin, bytes_ = array.data_ptr(), array.element_size()
+        if array.is_contiguous():
+            return begin, begin + array.nbytes
         strides = [bytes_ * stride for stride in array.stride()]
     end = begin + bytes_
     for side, stride in zip(array.shape, strides):

@@ -8,15 +8,15 @@ import torch.distributed as dist
 
 from tutti._handle import Unique
 from tutti._library import library
-from tutti._overlap import is_any_copying
+from tutti._overlap import Use, is_any_copying
 from tutti._waiting import WITHOUT_WAIT
 from tutti.torch import _barrier, _gpu, _group, _job, _patches, _sparse
 from tutti.torch._operation import TIMEOUT_UNSET, Operation, collective, options_of
 from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_alike, check_apart, check_lists,
                                  check_root, check_single, check_size, dtype_of, folded, invalid,
                                  is_plain, splits_of, unit_of)
-from tutti.torch._work import (BackendError, Completer, GpuWork, TuttiWork, Works, end_here,
-                               last_failure)
+from tutti.torch._work import (BackendError, Completer, GpuWork, Handle, TuttiWork, Works,
+                               end_here, last_failure)
 
 _Base = (_group.BackendBase if _group.IS_NEEDED
          else getattr(dist, "BackendBase", None) or torch._C._distributed_c10d.Backend)
@@ -93,10 +93,10 @@ class TuttiBackend(Unique, _Base):
     # ---- Collectives ----
 
     def allreduce(self, tensors, opts):
-        """The most frequent call, a blocking sum of one tensor, goes without an Operation, which
-        would cost more than the sum of a small tensor."""
+        """The most frequent call, a sum of one tensor, goes without an Operation, which would cost
+        more than the sum of a small tensor."""
         tensor = tensors[0] if tensors else None
-        if (opts.asyncOp or len(tensors) != 1 or not tensor.is_cpu or tensor.layout is not _STRIDED
+        if (len(tensors) != 1 or not tensor.is_cpu or tensor.layout is not _STRIDED
                 or not tensor.is_contiguous() or tensor.is_neg() or opts.timeout != TIMEOUT_UNSET
                 or opts.reduceOp != _SUM or self._coalesced is not None
                 or self._aborted is not None or _profiler_enabled() or is_any_copying()
@@ -111,6 +111,10 @@ class TuttiBackend(Unique, _Base):
             if _tutti_all_reduce(self.pointer, address, address, tensor.numel(), dtype, SUM,
                                  self.options_pointer, _byref(work)) != 0:
                 raise last_failure()
+            if opts.asyncOp:
+                use = Use(tensor, True, False, True, (address, address + tensor.nbytes))
+                return TuttiWork(self, self.collectives, tensors, [Handle(work)], tensors,
+                                 uses=[use])
             end_here(self, work, tensors)
         except BackendError as failure:
             self.note_failure(failure)
