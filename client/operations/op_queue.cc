@@ -321,10 +321,10 @@ void OpQueue::sleep(const PendingOp& op, Millis timeout) {
   const bool is_first = !board_.word_of(op.number).asleep;
   const auto falling =
       board_.run<board::PrepareSleep>(op.number, Host(*this), op.window.copied_out, tried);
-  if (!falling.may_sleep()) return;
-  // The worker has the rank's core from now on: while a rank sleeps, it stays awake between frames.
+  // The worker has the rank's core from now on: it stays awake between frames once it knows.
   const bool is_called = board::unpack(falling.word()).phase == board::Phase::called;
-  if (is_first && is_called && !connection_.cores().spare) call_worker(op.number);
+  if (is_first && is_called) call_worker(op.number);
+  if (!falling.may_sleep()) return;
   board::sleep_on_low_half(board_.slot(op.number).word, static_cast<uint32_t>(falling.word()),
                            std::chrono::microseconds(timeout).count());
 }

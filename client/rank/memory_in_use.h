@@ -62,7 +62,7 @@ class MemoryUse {
   void drop_ranges(const Predicate& is_dropped);
   void set_ranges(std::span<const MemoryRange> ranges);
 
-  MemoryInUse* all_ = nullptr;  // Null: nothing was taken. Its mutex guards what follows.
+  MemoryInUse* all_ = nullptr;          // Null: nothing was taken. Its mutex guards what follows.
   std::atomic<bool> has_left_ = false;  // It is not on the list any more, and never is again.
   MemoryUse* next_ = nullptr;
   MemoryUse* previous_ = nullptr;

@@ -92,7 +92,7 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void poll();
   // Who has done the folds of operations among hosts.
   const FoldSharing::Counts& fold_counts() const { return sharing_.counts(); }
-  // Whether a rank sleeps until an operation ends that the worker runs.
+  // Whether a rank has fallen asleep until an operation ends that the worker still runs.
   bool is_waited_for() const {
     return std::ranges::any_of(forwarded_, [](const Forwarded& of) { return of.waited_for.any(); });
   }

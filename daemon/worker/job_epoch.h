@@ -31,7 +31,7 @@ class JobEpoch final : public BoardEvents {
   // Null: it could not be made.
   const std::shared_ptr<HostBoard>& board() const { return board_; }
   Epoch& group() const { return *group_; }
-  // Whether some rank sleeps until a call has ended, and whether a call is for GPUs.
+  // Whether some rank has fallen asleep until a call ends, and whether a call is for GPUs.
   bool is_waited_for() const { return board_ != nullptr && board_->is_waited_for(); }
   bool has_gpu_calls() const { return gpu_calls_.use_count() > 1; }
   FoldSharing::Counts fold_counts() const {
