@@ -1,10 +1,8 @@
 // Folds of operations among hosts, which the worker shares with the ranks that wait: each is a
 // SharedFold of proto/board.h with a word of its own.
 //
-//   free ──worker publishes──> ready ──a rank claims──> held ──it has folded──> done ──worker──>
-//   free
-//                                └──────────────the worker takes it back───────────────────────>
-//                                free
+//   free ──published──> ready ──claimed by a rank──> held ──folded──> done ──collected──> free
+//                       ready ──taken back by the worker──> free
 //
 // Only the holder of a fold touches its memory. The worker publishes a fold once all that it reads
 // is there, and ends an operation only when no live rank holds one of its folds. A fold that was
