@@ -1,4 +1,5 @@
-// The header of every frame between two workers, on any transport; the payload follows it.
+// The header of every frame between two workers, on any transport; the payload follows it, or comes
+// by a data stream.
 //
 // Little-endian, 64 bytes. A data frame carries one host's part of an operation for another: the
 // elements of one slice and one chunk. A control frame carries a ControlBatch of group.proto.
@@ -10,7 +11,7 @@
 namespace tutti {
 
 inline constexpr uint32_t kFrameMagic = 0x46545554;  // "TUTF"
-inline constexpr uint16_t kFrameVersion = 2;
+inline constexpr uint16_t kFrameVersion = 3;
 
 // Links handle `goodbye` and `ping` themselves and never pass them to a LinkHandler. `goodbye` is
 // the last frame of a direction; its payload is the cause as text. `ping` shows that the link is
@@ -37,7 +38,9 @@ struct FrameHeader {
   uint16_t ordinal = 0;  // Index of this message among those from `from` to `to` in the plan.
   // tutti_dtype of the payload: that of the tensor, or of its accumulator for partial results.
   uint8_t dtype = 0;
-  uint8_t reserved = 0;
+  // Not 0: the payload does not follow, but comes by that data stream of the link, where payloads
+  // have the order of their headers. Set and checked by links.
+  uint8_t stream = 0;
 };
 static_assert(sizeof(FrameHeader) == 64);
 static_assert(offsetof(FrameHeader, op_seq) == 32);

@@ -21,8 +21,8 @@ constexpr std::array kNewJobs = {
     "worker_cores"sv,       "folding"sv,           "ops_in_flight"sv,    "early_bytes"sv,
     "cuda_driver"sv,        "gpu_staging_bytes"sv, "gpu_ranks"sv,        "gpu_link"sv,
     "nccl_library"sv,       "nccl_timeout_ms"sv,   "transport"sv,        "data_ports"sv,
-    "tcp_congestion"sv,     "frame_bytes_max"sv,   "link_queue_bytes"sv, "connect_timeout_ms"sv,
-    "silence_ms"sv,         "half_open_links"sv,   "parked_links"sv,
+    "data_streams"sv,       "tcp_congestion"sv,    "frame_bytes_max"sv,  "link_queue_bytes"sv,
+    "connect_timeout_ms"sv, "silence_ms"sv,        "half_open_links"sv,  "parked_links"sv,
 };
 
 std::string in_words(const std::string& value) {

@@ -158,6 +158,9 @@ const std::array kRows = {
                "links to other hosts' workers: tcp (auto), or grpc for proxies"),
     text_row(basic, "data_ports", &S::data_ports,
              "ports of the workers' data links, such as 7610-7700; empty: the kernel chooses"),
+    choice_row(expert, "data_streams", &S::data_streams, "auto 1 2 4 8 16",
+               "connections of a tcp link that carry large payloads, each with a thread of the "
+               "worker's; the fewer of both hosts'; 1: the link's only one; auto: by cores"),
     text_row(expert, "tcp_congestion", &S::tcp_congestion,
              "congestion control of tcp links, if the kernel allows it; empty: the kernel's"),
     number_row(limits, "frame_bytes_max", &S::frame_bytes_max, 512 << 10, int64_t{1} << 30,

@@ -64,7 +64,7 @@ struct Settings {
   int64_t op_timeout_ms = 30'000;
   int64_t segment_bytes = int64_t{64} << 30;
   int64_t slice_bytes = int64_t{1} << 20;
-  int64_t slices_in_flight = 4;
+  int64_t slices_in_flight = 16;
   int64_t ops_in_flight = 4;
   int64_t stay_awake_us = 200;
   std::string worker_cores = "trainers";
@@ -80,6 +80,7 @@ struct Settings {
   // Links.
   std::string transport = "auto";
   std::string data_ports;
+  std::string data_streams = "auto";
   std::string tcp_congestion = "cubic";
   int64_t frame_bytes_max = int64_t{16} << 20;
   int64_t link_queue_bytes = int64_t{64} << 20;

@@ -301,7 +301,7 @@ std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header)
                     header.payload_bytes == bytes && bytes != 0;
   const auto all = fits ? targets(step->chunk) : std::span<std::byte* const>();
   if (all.empty()) return nullptr;
-  recv_buffer_ = std::make_shared<RecvBuffer>(RecvBuffer{all[0]});
+  recv_buffer_ = std::make_shared<RecvBuffer>(all[0]);
   return recv_buffer_;
 }
 
@@ -317,15 +317,15 @@ std::shared_ptr<RecvBuffer> SliceRun::carry_buffer_for(const FrameHeader& header
     if (!fits) return nullptr;
     const Result<std::byte*> at = allocate(operation_.helpers->memory(), header.payload_bytes);
     if (!at.ok()) return nullptr;
-    return carry_buffers_[step] = std::make_shared<RecvBuffer>(RecvBuffer{*at});
+    return carry_buffers_[step] = std::make_shared<RecvBuffer>(*at);
   }
   return nullptr;
 }
 
 void SliceRun::withdraw_recv_buffers() {
-  if (recv_buffer_ != nullptr) recv_buffer_->at = nullptr;
+  if (recv_buffer_ != nullptr) recv_buffer_->withdraw();
   recv_buffer_ = nullptr;
-  for (const auto& [step, buffer] : carry_buffers_) buffer->at = nullptr;
+  for (const auto& [step, buffer] : carry_buffers_) buffer->withdraw();
   carry_buffers_.clear();
 }
 
@@ -350,7 +350,7 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame
     values_[step.chunk] = *to;
     const bool landed = recv_buffer_ != nullptr && frame.payload.fragments[0].data() == to->at;
     if (!landed) frame.payload.copy_to(writable(*to));
-    if (recv_buffer_ != nullptr) recv_buffer_->at = nullptr;
+    if (recv_buffer_ != nullptr) recv_buffer_->withdraw();
     recv_buffer_ = nullptr;
     return {};
   }

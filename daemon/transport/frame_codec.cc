@@ -40,6 +40,7 @@ FrameHeader FrameSequencer::complete(FrameHeader header, size_t payload_bytes) {
   header.version = kFrameVersion;
   header.link_seq = next_seq_++;
   header.payload_bytes = payload_bytes;
+  header.stream = 0;
   return header;
 }
 

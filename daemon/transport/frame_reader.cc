@@ -4,20 +4,31 @@
 #include <cstring>
 
 namespace tutti {
+namespace {
+
+constexpr size_t kPlacedBytesMin = 4 << 10;  // Smaller payloads are cheap to copy.
+
+}  // namespace
+
+std::shared_ptr<RecvBuffer> recv_buffer_of(LinkHandler* handler, const FrameHeader& header) {
+  const bool placed = header.kind == FrameKind::data && header.payload_bytes >= kPlacedBytesMin;
+  return placed && handler != nullptr ? handler->recv_buffer_for(header) : nullptr;
+}
 
 ssize_t FrameReader::fill(Wire& wire) {
   std::memmove(ahead_.data(), ahead_.data() + ahead_begin_, unparsed());
   ahead_end_ = unparsed();
   ahead_begin_ = 0;
-  const size_t missing = incoming_ ? incoming_->header.payload_bytes - incoming_->received : 0;
-  std::array<iovec, 2> parts{};
-  if (missing > 0) parts[0] = {payload() + incoming_->received, missing};
-  parts[1] = {ahead_.data() + ahead_end_, ahead_.size() - ahead_end_};
-  const ssize_t got = wire.read(std::span(parts).subspan(missing > 0 ? 0 : 1));
+  const iovec ahead{ahead_.data() + ahead_end_, ahead_.size() - ahead_end_};
+  const size_t missing = incoming_ ? incoming_->payload.missing() : 0;
+  const ssize_t got =
+      missing == 0 ? wire.read({&ahead, 1}) : incoming_->payload.receive([&](std::byte* to) {
+        return wire.read(std::array{iovec{to, missing}, ahead});
+      });
   if (got <= 0) return got;
   const auto bytes = static_cast<size_t>(got);
   const size_t direct = std::min(bytes, missing);
-  if (incoming_) incoming_->received += direct;
+  if (incoming_) incoming_->payload.note_received(direct);
   ahead_end_ += bytes - direct;
   return got;
 }
@@ -27,23 +38,13 @@ void FrameReader::consume(std::byte* to, size_t bytes) {
   ahead_begin_ += bytes;
 }
 
-// The memory of the incoming payload: the recv_buffer, or a pooled buffer once that was withdrawn.
-std::byte* FrameReader::payload() {
-  if (incoming_->buffer == nullptr) {
-    const RecvBuffer* offered = incoming_->recv_buffer.get();
-    if (offered != nullptr && offered->at != nullptr) return offered->at;
-    incoming_->buffer = pool_->take(incoming_->header.payload_bytes);
-  }
-  return incoming_->buffer.get();
-}
-
 Status FrameReader::parse_header(LinkHandler* handler) {
   FrameHeader header;
   consume(reinterpret_cast<std::byte*>(&header), sizeof(header));
   if (Status good = checker_.check(header, header.payload_bytes); !good.ok()) return good;
-  incoming_ = Incoming{header, nullptr, nullptr, 0};
-  const bool placed = header.kind == FrameKind::data && header.payload_bytes >= kPlacedBytesMin;
-  if (placed && handler != nullptr) incoming_->recv_buffer = handler->recv_buffer_for(header);
+  const bool here = header.stream == 0;
+  incoming_ = Incoming{header, IncomingPayload(pool_, here ? header.payload_bytes : 0,
+                                               here ? recv_buffer_of(handler, header) : nullptr)};
   return {};
 }
 
@@ -52,28 +53,16 @@ Result<std::optional<Frame>> FrameReader::next(LinkHandler* handler) {
     if (unparsed() < sizeof(FrameHeader)) return std::optional<Frame>();
     if (Status parsed = parse_header(handler); !parsed.ok()) return parsed;
   }
-  const size_t missing = incoming_->header.payload_bytes - incoming_->received;
-  if (missing > 0) {
+  IncomingPayload& payload = incoming_->payload;
+  if (const size_t missing = payload.missing(); missing > 0) {
     const size_t here = std::min(missing, unparsed());
-    consume(payload() + incoming_->received, here);
-    incoming_->received += here;
+    payload.receive([&](std::byte* to) { consume(to, here); });
+    payload.note_received(here);
     if (here < missing) return std::optional<Frame>();
   }
-  return std::optional(finish());
-}
-
-Frame FrameReader::finish() {
-  Frame frame{incoming_->header, {}};
-  if (const size_t bytes = frame.header.payload_bytes; bytes > 0) {
-    // The recv_buffer may have been withdrawn since the last byte.
-    frame.payload.fragments = {{payload(), bytes}};
-    if (incoming_->buffer != nullptr)
-      frame.payload.owner = std::move(incoming_->buffer);
-    else
-      frame.payload.owner = std::move(incoming_->recv_buffer);
-  }
+  Frame frame{incoming_->header, payload.finish()};
   incoming_.reset();
-  return frame;
+  return std::optional(std::move(frame));
 }
 
 }  // namespace tutti

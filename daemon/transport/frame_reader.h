@@ -1,18 +1,20 @@
-// Splits the bytes of a connection into frames. A payload is read straight into its final memory:
-// the handler's RecvBuffer, or a pooled buffer. Only bytes that arrived along with its header are
-// copied.
+// Splits the bytes of a connection into frames. A payload is read straight into its final memory.
+// Only bytes that arrived along with its header are copied.
 #pragma once
 
 #include <array>
 #include <memory>
 #include <optional>
 
-#include "daemon/transport/buffer_pool.h"
 #include "daemon/transport/frame_codec.h"
+#include "daemon/transport/incoming_payload.h"
 #include "daemon/transport/transport.h"
 #include "daemon/transport/wire.h"
 
 namespace tutti {
+
+// Asks the handler, which may be null, for memory for the payload of a frame that is checked.
+std::shared_ptr<RecvBuffer> recv_buffer_of(LinkHandler* handler, const FrameHeader& header);
 
 // Not thread-safe.
 class FrameReader {
@@ -25,26 +27,21 @@ class FrameReader {
 
   // Returns the next whole frame, or nothing if more must be read. After an error, which is
   // FrameChecker's, the rest of the stream cannot be parsed. `handler` may offer memory for large
-  // payloads; it may be null.
+  // payloads; it may be null. A frame whose payload comes by a data stream has none here.
   Result<std::optional<Frame>> next(LinkHandler* handler);
 
  private:
   // A frame whose header is parsed and whose payload may be incomplete.
   struct Incoming {
     FrameHeader header;
-    std::shared_ptr<RecvBuffer> recv_buffer;  // Null: none was offered.
-    BufferPool::Buffer buffer;                // Null while recv_buffer is used.
-    size_t received;                          // Bytes of the payload.
+    IncomingPayload payload;
   };
 
   static constexpr size_t kReadAheadBytes = 16 << 10;
-  static constexpr size_t kPlacedBytesMin = 4 << 10;  // Smaller payloads are cheap to copy.
 
   Status parse_header(LinkHandler* handler);
-  std::byte* payload();
   size_t unparsed() const { return ahead_end_ - ahead_begin_; }
   void consume(std::byte* to, size_t bytes);
-  Frame finish();
 
   const std::shared_ptr<BufferPool> pool_;
   FrameChecker checker_;

@@ -61,7 +61,7 @@ class ClientLink final : public GrpcLink,
     if (context_) context_->TryCancel();
   }
   // The handshake cannot carry a cause to the listener.
-  void welcome(const std::string&) override {}
+  void welcome(const std::string&, const LinkTerms&) override {}
   void refuse(const Status&) override { close_wire(); }
   void close_wire() override {
     if (context_) return GrpcLink::close_wire();
@@ -90,7 +90,7 @@ class ClientLink final : public GrpcLink,
   void on_answer(const std::string& answer) {
     if (state() != State::connecting) return;
     if (const Status accepted = handshake_.check(answer); !accepted.ok()) return fail(accepted);
-    (void)set_open(handshake_.silence_ms());
+    (void)set_open(handshake_.terms().silence_ms);
   }
 
   void on_call_done(const grpc::Status& status) {

@@ -81,14 +81,14 @@ class ServerLink final : public GrpcLink, public ServerReactor {
   void cancel() override {
     if (context_ != nullptr) context_->TryCancel();
   }
-  void welcome(const std::string& answer) override {
+  void welcome(const std::string& answer, const LinkTerms& terms) override {
     {
       const std::lock_guard lock(mutex_);
       if (is_finishing()) return;
       context_->AddInitialMetadata(kAnswerKey, answer);
       StartSendInitialMetadata();
     }
-    (void)set_open(silence_ms());
+    (void)set_open(terms.silence_ms);
   }
   void refuse(const Status& why) override {
     const std::lock_guard lock(mutex_);

@@ -35,12 +35,21 @@ int common_silence_ms(int mine_ms, uint32_t theirs_ms) {
   return static_cast<int>(std::min(own_ms, std::max(theirs_ms, kLeastSilenceMs)));
 }
 
+// A transcript is a hello and the challenge behind it.
+LinkTerms terms_of(const LinkLimits& own, uint32_t silence_ms, uint32_t streams,
+                   const std::string& secret, const std::string& transcript) {
+  return {common_silence_ms(own.silence_ms, silence_ms),
+          std::min(own.streams, static_cast<int>(std::min(streams, kLinkStreamsMax))),
+          prove(secret, "s" + transcript)};
+}
+
 std::string write_hello(const LinkHello& hello, const LinkLimits& limits) {
   const std::string job = hello.job.substr(0, kLinkNameBytesMax);
   const std::string host = hello.host.substr(0, kLinkNameBytesMax);
   LinkHelloHead head;
   head.epoch = hello.epoch;
   head.silence_ms = static_cast<uint32_t>(limits.silence_ms);
+  head.streams = static_cast<uint16_t>(limits.streams);
   head.job_bytes = static_cast<uint32_t>(job.size());
   head.host_bytes = static_cast<uint32_t>(host.size());
   head.nonce = make_nonce();
@@ -68,7 +77,7 @@ DiallerHandshake::DiallerHandshake(const LinkHello& hello, const LinkLimits& lim
     : hello_(write_hello(hello, limits)),
       secret_(hello.secret),
       peer_(std::move(peer)),
-      silence_ms_(limits.silence_ms) {}
+      limits_(limits) {}
 
 Result<std::string> DiallerHandshake::prove(const std::string& challenge) {
   if (challenge.size() != sizeof(LinkChallenge))
@@ -76,8 +85,8 @@ Result<std::string> DiallerHandshake::prove(const std::string& challenge) {
   const auto read = from_bytes<LinkChallenge>(challenge);
   if (Status good = check_version(read.magic, read.version); !good.ok())
     return unavailable(peer_ + ": " + good.message());
-  silence_ms_ = common_silence_ms(silence_ms_, read.silence_ms);
   transcript_ = hello_ + challenge;
+  terms_ = terms_of(limits_, read.silence_ms, read.streams, secret_, transcript_);
   return to_bytes(tutti::prove(secret_, "d" + transcript_));
 }
 
@@ -114,6 +123,7 @@ Result<size_t> hello_size(std::string_view received) {
 std::string write_challenge(const LinkLimits& limits) {
   LinkChallenge challenge;
   challenge.silence_ms = static_cast<uint32_t>(limits.silence_ms);
+  challenge.streams = static_cast<uint32_t>(limits.streams);
   challenge.nonce = make_nonce();
   return to_bytes(challenge);
 }
@@ -124,18 +134,19 @@ std::string host_of(const std::string& transcript) {
 }
 
 IncomingLink incoming_link(const std::string& transcript, const LinkProof& proof,
-                           const std::string& address,
-                           std::function<void(std::string welcome)> on_verified) {
+                           const std::string& address, const LinkLimits& limits,
+                           OnVerified on_verified) {
   const auto head = from_bytes<LinkHelloHead>(transcript);
   IncomingLink incoming;
   incoming.job = clean_text(transcript.substr(sizeof(LinkHelloHead), head.job_bytes));
   incoming.epoch = head.epoch;
   incoming.host = host_of(transcript);
   incoming.address = address;
-  incoming.verify_secret = [transcript, proof,
+  incoming.verify_secret = [transcript, proof, limits, head,
                             on_verified = std::move(on_verified)](const std::string& secret) {
     if (!equal_proofs(proof, prove(secret, "d" + transcript))) return false;
-    on_verified(write_welcome(prove(secret, "l" + transcript)));
+    on_verified(write_welcome(prove(secret, "l" + transcript)),
+                terms_of(limits, head.silence_ms, head.streams, secret, transcript));
     return true;
   };
   return incoming;
@@ -155,8 +166,11 @@ std::string write_refusal(const Status& why) {
   return to_bytes(head) + text;
 }
 
-int agreed_silence_ms(const std::string& transcript, const LinkLimits& limits) {
-  return common_silence_ms(limits.silence_ms, from_bytes<LinkHelloHead>(transcript).silence_ms);
+std::string write_stream_hello(uint16_t stream, const LinkProof& token) {
+  LinkHelloHead head;
+  head.stream = stream;
+  head.nonce = token;
+  return to_bytes(head);
 }
 
 }  // namespace tutti

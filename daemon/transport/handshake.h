@@ -12,6 +12,13 @@
 
 namespace tutti {
 
+// What both sides of a link agree on, and the token of its data streams.
+struct LinkTerms {
+  int silence_ms = 0;  // The shorter of both sides'.
+  int streams = 0;     // The lower number of both sides.
+  LinkProof token{};
+};
+
 template <class Message>
 std::string to_bytes(const Message& message) {
   return {reinterpret_cast<const char*>(&message), sizeof(message)};
@@ -43,15 +50,16 @@ class DiallerHandshake {
   // Returns OK if the listener accepted, its refusal if it did not, and UNAUTHENTICATED if it did
   // not prove the secret itself.
   Status check(const std::string& answer) const;
-  // The shorter of both sides' silence_ms. Valid after prove().
-  int silence_ms() const { return silence_ms_; }
+  // Valid after prove().
+  const LinkTerms& terms() const { return terms_; }
 
  private:
   const std::string hello_;
   std::string transcript_;  // The hello and the challenge, which both proofs cover.
   const std::string secret_;
   const std::string peer_;
-  int silence_ms_;
+  const LinkLimits limits_;
+  LinkTerms terms_;
 };
 
 // Returns the size of the answer that starts with `received`, or of its head while that is not
@@ -63,17 +71,21 @@ Result<size_t> answer_size(std::string_view received);
 // Returns the size of the hello that starts with `received`, or of its head while that is not
 // whole. INVALID_ARGUMENT: not a link of this version, or its names are too long.
 Result<size_t> hello_size(std::string_view received);
+using OnVerified = std::function<void(std::string welcome, const LinkTerms& terms)>;
 std::string write_challenge(const LinkLimits& limits);
 // Describes the dialler to the acceptor. `transcript` is a whole hello and the challenge behind it;
 // `proof` is what the dialler answered, `address` where it is. `on_verified` is called with the
-// answer to send, on whatever thread calls verify_secret() with the secret that the dialler proved.
+// answer to send and the terms of the link, on whatever thread calls verify_secret() with the
+// secret that the dialler proved.
 IncomingLink incoming_link(const std::string& transcript, const LinkProof& proof,
-                           const std::string& address,
-                           std::function<void(std::string welcome)> on_verified);
+                           const std::string& address, const LinkLimits& limits,
+                           OnVerified on_verified);
 std::string host_of(const std::string& transcript);
 std::string write_welcome(const LinkProof& proof);
 std::string write_refusal(const Status& why);
-// Returns the shorter of both sides' silence_ms.
-int agreed_silence_ms(const std::string& transcript, const LinkLimits& limits);
+
+// ---- Data streams ----
+
+std::string write_stream_hello(uint16_t stream, const LinkProof& token);
 
 }  // namespace tutti

@@ -2,14 +2,10 @@
 
 #include <algorithm>
 
-#include "daemon/transport/handshake.h"
-
 namespace tutti {
 namespace {
 
 constexpr Millis kGoodbyeTimeout{500};  // For the peer to read a goodbye.
-constexpr int kSilentTicksMax = 4;
-constexpr size_t kKeptFrameBytes = 512;  // Counted for each kept frame beside its payload.
 
 std::string truncated(const std::string& text) { return text.substr(0, kLinkTextBytesMax); }
 
@@ -102,17 +98,17 @@ void LinkCore::on_open_timeout() {
 void LinkCore::offer_to(const Acceptor& acceptor, const std::string& transcript,
                         const LinkProof& proof, const std::string& address) {
   if (state() == State::closed) return;
-  silence_ms_ = agreed_silence_ms(transcript, transport_->limits);
-  const auto on_verified = [weak = weak_from_this()](std::string answer) {
+  const auto on_verified = [weak = weak_from_this()](std::string answer, const LinkTerms& terms) {
     const auto link = weak.lock();
     if (!link) return;
-    link->post([link, answer = std::move(answer)] {
-      if (link->state() == State::connecting) link->welcome(answer);
+    link->post([link, answer = std::move(answer), terms] {
+      if (link->state() == State::connecting) link->welcome(answer, terms);
     });
   };
   transport_->add_half_open(address, shared_from_this());
   start_open_timer("was not let in");
-  (void)call_acceptor(acceptor, incoming_link(transcript, proof, address, on_verified));
+  (void)call_acceptor(acceptor,
+                      incoming_link(transcript, proof, address, transport_->limits, on_verified));
 }
 
 bool LinkCore::call_acceptor(const Acceptor& acceptor, const IncomingLink& incoming) {
@@ -260,7 +256,8 @@ void LinkCore::on_tick() {
       queue_internal_locked(FrameKind::ping, {});
   }
   silent_ticks_ = received_since_tick_.exchange(false) || peer_is_alive() ? 0 : silent_ticks_ + 1;
-  if (silent_ticks_ < kSilentTicksMax - 1) return;  // Up to one more passed before the first.
+  const bool stuck = is_stuck();
+  if (silent_ticks_ < kSilentTicksMax - 1 && !stuck) return;  // One more passed before the first.
   const int least_ms = silence_ms_ * (kSilentTicksMax - 1) / kSilentTicksMax;
   fail(unavailable(peer_ + " has not answered for more than " + std::to_string(least_ms) +
                    " ms (silence_ms = " + std::to_string(silence_ms_) + ")"));

@@ -26,13 +26,15 @@
 
 #include "daemon/base/loop.h"
 #include "daemon/transport/frame_codec.h"
+#include "daemon/transport/handshake.h"
 #include "daemon/transport/pending_frame.h"
 #include "daemon/transport/transport.h"
 #include "daemon/transport/transport_core.h"
-#include "proto/handshake.h"
 
 namespace tutti {
 
+inline constexpr int kSilentTicksMax = 4;       // In silence_ms.
+inline constexpr size_t kKeptFrameBytes = 512;  // Counted for each kept frame beside its payload.
 // Before a dialler tries again whom the listener had no room for.
 inline constexpr Millis kRedialPause{100};
 
@@ -73,13 +75,16 @@ class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
   // Reading may start, or continue after pause_reading_if_full(). Any thread, mutex_ held.
   virtual void wake_reader_locked() = 0;
   // Sends `answer` to the dialler and opens the link.
-  virtual void welcome(const std::string& answer) = 0;
+  virtual void welcome(const std::string& answer, const LinkTerms& terms) = 0;
   // Closes a link that was never open, telling a dialler why; then calls on_wire_closed().
   virtual void refuse(const Status& why) = 0;
   // Closes the wire at once, then calls on_wire_closed(). Idempotent.
   virtual void close_wire() = 0;
   // Whether the peer is known to be alive although nothing was received from it lately.
   virtual bool peer_is_alive() const = 0;
+  // Whether bytes that were sent, beside those that pings follow, stay unanswered for silence_ms.
+  // Called once a tick.
+  virtual bool is_stuck() { return false; }
 
   // ---- What the wire calls ----
 
@@ -113,7 +118,6 @@ class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
   void on_wire_closed(Status cause);
 
   State state();
-  int silence_ms() const { return silence_ms_; }
   bool is_open() const { return opened_; }
   bool is_shutting_down() const { return shutting_down_; }
   // Null once closed.

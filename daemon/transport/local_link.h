@@ -32,7 +32,7 @@ class LocalLink final : public LinkCore {
             std::shared_ptr<LinkHandler> handler, std::shared_ptr<std::mutex> pair_mutex);
   void wake_writer_locked() override;
   void wake_reader_locked() override { post_locked(&LocalLink::read_some); }
-  void welcome(const std::string&) override {}  // There is no handshake.
+  void welcome(const std::string&, const LinkTerms&) override {}  // There is no handshake.
   void refuse(const Status& why) override { disconnect(why); }
   void close_wire() override { disconnect(unavailable("the peer's end of the link is gone")); }
   bool peer_is_alive() const override { return true; }

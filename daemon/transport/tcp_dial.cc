@@ -10,6 +10,8 @@
 namespace tutti {
 namespace {
 
+constexpr int kStreamDials = 20;  // Of one data stream, kRedialPause apart.
+
 // One dial. It is kept alive by the callbacks of the loop and the resolver. Loop thread only.
 class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
  public:
@@ -20,15 +22,25 @@ class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
         address_(std::move(endpoint.address)),
         fingerprint_(std::move(endpoint.fingerprint)),
         hello_(hello) {}
+  // Dials a data stream of the link that `dial` has opened.
+  TcpDialler(const TcpDialler& dial, std::shared_ptr<TcpLink> link, uint16_t stream,
+             const LinkTerms& terms)
+      : transport_(dial.transport_),
+        link_(std::move(link)),
+        address_(dial.address_),
+        fingerprint_(dial.fingerprint_),
+        addresses_{dial.addresses_[dial.next_address_ - 1]},
+        stream_hello_(write_stream_hello(stream, terms.token)),
+        stream_(stream) {}
 
   void start();
+  void dial();
   void stop();
 
  private:
   enum class Stage { connecting, tls, challenge, answer };
 
   void on_resolved(Result<std::vector<SocketAddress>> addresses);
-  void dial();
   void hang_up();
   void try_next(const std::string& last_error);
   void on_connected();
@@ -37,8 +49,8 @@ class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
   void on_message();
   void on_challenge();
   void on_answer();
-  void redial(const Status& refusal);
-  void fail(Status cause) const;
+  void redial();
+  void fail(Status cause);
 
   const std::shared_ptr<TcpTransportCore> transport_;
   std::shared_ptr<TcpLink> link_;  // Null once the dial has succeeded or stopped.
@@ -53,6 +65,9 @@ class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
   Stage stage_ = Stage::connecting;
   std::string received_;
   Loop::TimerId redial_timer_ = 0;
+  const std::string stream_hello_;
+  const uint16_t stream_ = 0;  // Not 0: it dials that data stream of link_.
+  int stream_dials_left_ = kStreamDials;
 };
 
 void TcpDialler::start() {
@@ -81,9 +96,12 @@ void TcpDialler::hang_up() {
   wire_.reset();
 }
 
-// Fails the link, which calls stop().
-void TcpDialler::fail(Status cause) const {
-  if (const std::shared_ptr<TcpLink> link = link_) link->fail(std::move(cause));
+// Fails the link, which calls stop(). A link without one of its streams is only slower.
+void TcpDialler::fail(Status cause) {
+  const std::shared_ptr<TcpLink> link = link_;
+  if (link == nullptr) return;
+  if (stream_ == 0) return link->fail(std::move(cause));
+  --stream_dials_left_ > 0 ? redial() : stop();
 }
 
 void TcpDialler::on_resolved(Result<std::vector<SocketAddress>> addresses) {
@@ -94,7 +112,7 @@ void TcpDialler::on_resolved(Result<std::vector<SocketAddress>> addresses) {
 }
 
 void TcpDialler::dial() {
-  handshake_.emplace(hello_, transport_->limits, address_);
+  if (stream_ == 0) handshake_.emplace(hello_, transport_->limits, address_);
   stage_ = Stage::connecting;
   next_address_ = 0;
   received_.clear();
@@ -135,7 +153,8 @@ bool TcpDialler::say_hello() {
   }
   if (!*secured) return false;
   stage_ = Stage::challenge;
-  if (write_at_once(*wire_, handshake_->hello())) return true;
+  if (stream_ != 0) stage_ = Stage::answer;
+  if (write_at_once(*wire_, stream_ != 0 ? stream_hello_ : handshake_->hello())) return true;
   fail(unavailable(address_ + " takes no hello"));
   return false;
 }
@@ -169,17 +188,28 @@ void TcpDialler::on_challenge() {
 }
 
 void TcpDialler::on_answer() {
-  const Status accepted = handshake_->check(received_);
-  if (accepted.code() == Code::resource_exhausted) return redial(accepted);
+  const Status accepted = stream_ != 0 ? Status() : handshake_->check(received_);
+  if (accepted.code() == Code::resource_exhausted) {
+    link_->note_refusal(accepted);
+    return redial();
+  }
   if (!accepted.ok()) return fail(accepted);
   transport_->loop.unwatch(wire_->descriptor());
-  link_->open(std::move(wire_), handshake_->silence_ms());
-  link_.reset();
+  const std::shared_ptr<TcpLink> link = std::exchange(link_, nullptr);
+  if (stream_ != 0) return link->attach(stream_, std::move(wire_));
+  const LinkTerms terms = handshake_->terms();
+  link->open(std::move(wire_), terms);
+  if (link->descriptor() < 0) return;  // It is closed.
+  for (int stream = 1; stream <= terms.streams; ++stream) {
+    const auto dial =
+        std::make_shared<TcpDialler>(*this, link, static_cast<uint16_t>(stream), terms);
+    link->on_dial([dial] { dial->stop(); });
+    dial->dial();
+  }
 }
 
 // The listener had to make room, or has none yet.
-void TcpDialler::redial(const Status& refusal) {
-  link_->note_refusal(refusal);
+void TcpDialler::redial() {
   hang_up();
   redial_timer_ = transport_->loop.at(Clock::now() + kRedialPause, [self = shared_from_this()] {
     self->redial_timer_ = 0;

@@ -20,6 +20,10 @@ constexpr Millis kShutdownTimeout{600};           // A little more than a link t
 constexpr size_t kPartsMax = 64;                  // Of one write.
 constexpr size_t kWriteBytes = size_t{1} << 20;   // Written before anything is read.
 constexpr size_t kTurnBytes = size_t{256} << 10;  // Read before the loop serves others.
+// Smaller payloads go by the link's own connection: to wake a thread takes longer.
+constexpr size_t kStreamedBytesMin = size_t{128} << 10;
+// Given to a stream ahead of its socket. More waits in the link's queue, which a close drops.
+constexpr size_t kStreamAheadBytes = size_t{2} << 20;
 
 }  // namespace
 
@@ -72,17 +76,22 @@ bool TcpLink::await_acceptance(std::unique_ptr<Wire> wire) {
   return watch(EPOLLRDHUP).ok();
 }
 
-void TcpLink::open(std::unique_ptr<Wire> wire, int silence_ms) {
+void TcpLink::open(std::unique_ptr<Wire> wire, const LinkTerms& terms) {
   stop_dial_ = nullptr;
-  if (!set_open(silence_ms)) return;
+  if (!set_open(terms.silence_ms)) return;
   wire_ = std::move(wire);
+  silence_ = Millis(terms.silence_ms);
+  for (size_t stream = 1; stream <= static_cast<size_t>(terms.streams); ++stream)
+    streams_.push_back(std::make_shared<DataStream>(
+        static_cast<TcpTransportCore&>(*transport_).io(stream), events_of(stream)));
   const Status watched = watch(EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
   if (!watched.ok()) fail(watched);
 }
 
-void TcpLink::welcome(const std::string& answer) {
+void TcpLink::welcome(const std::string& answer, const LinkTerms& terms) {
   if (!write_at_once(*wire_, answer)) return fail(broken("it takes no answer"));
-  open(std::move(wire_), silence_ms());
+  token_ = terms.token;
+  open(std::move(wire_), terms);
 }
 
 void TcpLink::refuse(const Status& why) {
@@ -94,7 +103,10 @@ void TcpLink::close_wire() {
   if (const auto stop_dial = std::exchange(stop_dial_, nullptr)) stop_dial();
   if (wire_ != nullptr) transport_->loop.unwatch(wire_->descriptor());
   wire_.reset();
+  for (const auto& stop : std::exchange(stop_dials_, {})) stop();
+  for (const auto& stream : streams_) stream->close();
   std::exchange(writing_, {}).clear();
+  std::exchange(arriving_, {}).clear();
   on_wire_closed(broken("it was closed"));
 }
 
@@ -128,10 +140,12 @@ void TcpLink::flush() {
 bool TcpLink::refill() {
   const std::lock_guard lock(mutex_);
   while (unwritten_ < kWriteBytes && writing_.size() < kPartsMax / 2) {
+    const DataStream* const stream = least_loaded();
+    if (stream != nullptr && stream->unwritten() >= kStreamAheadBytes) break;
     std::unique_ptr<PendingFrame> next = next_frame_locked();
     if (!next) break;
-    unwritten_ += next->size();
-    writing_.push_back(std::move(next));
+    writing_.push_back(divert(std::move(next)));
+    unwritten_ += writing_.back().size();
   }
   return !writing_.empty();
 }
@@ -183,8 +197,8 @@ ssize_t TcpLink::write_once() {
   };
   for (const auto& frame : writing_) {
     if (count + 2 > parts.size() || sum == kWriteBytes) break;
-    add(&frame->header, sizeof(frame->header));
-    add(frame->bytes().data(), frame->bytes().size());
+    add(&frame.header, sizeof(frame.header));
+    add(frame.payload().data(), frame.payload().size());
   }
   return wire_->write(std::span(parts).first(count));
 }
@@ -192,9 +206,9 @@ ssize_t TcpLink::write_once() {
 void TcpLink::on_written(size_t bytes) {
   unwritten_ -= bytes;
   written_ += bytes;
-  while (!writing_.empty() && written_ >= writing_.front()->size()) {
-    written_ -= writing_.front()->size();
-    const std::unique_ptr<PendingFrame> whole = std::move(writing_.front());
+  while (!writing_.empty() && written_ >= writing_.front().size()) {
+    written_ -= writing_.front().size();
+    const Writing whole = std::move(writing_.front());
     writing_.pop_front();  // Before the frame is released: its `released` may change writing_.
   }
 }
@@ -215,14 +229,20 @@ void TcpLink::read_some() {
     if (is_shutting_down()) return discard_some();
     reading_paused_ = pause_reading_if_full();
     if (reading_paused_) return;
-    Result<std::optional<Frame>> next = reader_.next(handler());
-    if (!next.ok()) return close_on_bad_frame(next.status());
-    if (!next->has_value()) {
-      if (!fill()) return;
-      continue;
+    if (std::optional<Frame> arrived = next_arrived()) {
+      sum += arrived->header.payload_bytes;
+      deliver(*std::move(arrived));
+    } else {
+      if (has_goodbye() || holds_enough()) return end_by_broken_stream();
+      Result<std::optional<Frame>> next = reader_.next(handler());
+      if (!next.ok()) return close_on_bad_frame(next.status());
+      if (!next->has_value()) {
+        if (!fill()) return end_by_broken_stream();
+        continue;
+      }
+      sum += sizeof(FrameHeader) + (*next)->payload.bytes();
+      if (Status good = take(std::move(**next)); !good.ok()) return close_on_bad_frame(good);
     }
-    sum += sizeof(FrameHeader) + (*next)->header.payload_bytes;
-    deliver(std::move(**next));
     if (sum >= kTurnBytes) return post_read();
   }
 }
@@ -259,11 +279,145 @@ void TcpLink::discard_some() {
 
 // The kernel of a live host acknowledges every ping, whatever its processes do.
 bool TcpLink::peer_is_alive() const {
+  bool received = false;
+  for (const auto& stream : streams_) received = stream->take_received() || received;
+  if (received) return true;
   tcp_info info{};
   socklen_t size = sizeof(info);
   if (!reading_paused_ || getsockopt(descriptor(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
     return false;
-  return info.tcpi_unacked == 0 || Millis(info.tcpi_last_ack_recv) < Millis(silence_ms());
+  return info.tcpi_unacked == 0 || Millis(info.tcpi_last_ack_recv) < silence_;
 }
+
+// ---- Data streams ----
+
+Loop& TcpTransportCore::io(size_t stream) {
+  while (io_threads.size() < stream) io_threads.push_back(std::make_unique<LoopThread>());
+  return io_threads[stream - 1]->loop;
+}
+
+std::shared_ptr<TcpLink> TcpTransportCore::link_of(const LinkProof& token, size_t stream) {
+  for (const auto& each : links())
+    if (auto link = std::static_pointer_cast<TcpLink>(each); link->takes_stream(token, stream))
+      return link;
+  return nullptr;
+}
+
+// A stream does not keep its link alive.
+DataStream::Events TcpLink::events_of(size_t stream) {
+  const auto weak = weak_from_this();
+  const auto with_link = [weak](auto call) {
+    if (const auto link = std::static_pointer_cast<TcpLink>(weak.lock())) call(*link);
+  };
+  return {[with_link] { with_link([](TcpLink& link) { link.post_moved(); }); },
+          [with_link, stream](const std::string& why) {
+            with_link([&](TcpLink& link) {
+              link.post([self = link.shared_from_this(), &link, stream, why] {
+                link.broken_stream_ = why + " (data stream " + std::to_string(stream) + ")";
+                link.drained_ = false;
+                link.read_some();
+              });
+            });
+          }};
+}
+
+bool TcpLink::takes_stream(const LinkProof& token, size_t stream) const {
+  return wire_ != nullptr && token_ && equal_proofs(*token_, token) && stream > 0 &&
+         stream <= streams_.size() && streams_[stream - 1]->awaits_wire();
+}
+
+void TcpLink::attach(size_t stream, std::unique_ptr<Wire> wire) {
+  if (is_open() && wire_ != nullptr && stream > 0 && stream <= streams_.size())
+    streams_[stream - 1]->attach(std::move(wire));
+}
+
+// Any thread.
+void TcpLink::post_moved() {
+  if (moved_posted_.exchange(true)) return;
+  post([this, self = shared_from_this()] {
+    moved_posted_ = false;
+    if (wire_ != nullptr) write_some();
+    read_some();
+  });
+}
+
+// A goodbye is the last frame; the end of the connection behind it must not overtake it.
+bool TcpLink::has_goodbye() const {
+  return !arriving_.empty() && arriving_.back().frame.header.kind == FrameKind::goodbye;
+}
+
+// Nothing more can be read now. If a stream broke, what waits for it never comes; a goodbye says
+// why.
+void TcpLink::end_by_broken_stream() {
+  if (broken_stream_.empty() || wire_ == nullptr) return;
+  if (has_goodbye()) return deliver(std::move(arriving_.back().frame));
+  fail(broken(broken_stream_));
+}
+
+bool TcpLink::is_stuck() {
+  return std::ranges::any_of(streams_, [&](const auto& stream) {
+    return stream->is_stuck(silence_ / kSilentTicksMax, kSilentTicksMax);
+  });
+}
+
+// Null: no stream is open yet.
+DataStream* TcpLink::least_loaded() const {
+  DataStream* least = nullptr;
+  for (const auto& stream : streams_)
+    if (stream->is_attached() && (least == nullptr || stream->unwritten() < least->unwritten()))
+      least = stream.get();
+  return least;
+}
+
+// Gives the payload of a large data frame to a stream. The first slice of an operation stays: if it
+// is the only one, nothing goes beside it, and the other thread's waking is lost.
+TcpLink::Writing TcpLink::divert(std::unique_ptr<PendingFrame> next) {
+  FrameHeader header = next->header;
+  const bool large = header.kind == FrameKind::data && header.slice > 0 &&
+                     next->bytes().size() >= kStreamedBytesMin;
+  DataStream* const stream = large ? least_loaded() : nullptr;
+  if (stream == nullptr) return {header, std::move(next)};
+  const auto is_it = [&](const auto& each) { return each.get() == stream; };
+  header.stream =
+      static_cast<uint8_t>(1 + (std::ranges::find_if(streams_, is_it) - streams_.begin()));
+  stream->write(std::move(next));
+  return {header, nullptr};
+}
+
+// Delivers the frame, or keeps it until it is whole and those before it are delivered.
+Status TcpLink::take(Frame frame) {
+  const FrameHeader& header = frame.header;
+  std::shared_ptr<DataStream::Read> read;
+  if (header.stream != 0) {
+    if (header.stream > streams_.size() || header.kind != FrameKind::data ||
+        header.payload_bytes == 0)
+      return invalid_argument("a frame by data stream " + std::to_string(header.stream) +
+                              ", which this link does not have or which carries no such frame");
+    read = std::make_shared<DataStream::Read>(
+        IncomingPayload(pool_, header.payload_bytes, recv_buffer_of(handler(), header)));
+    streams_[header.stream - 1]->read(read);
+  }
+  if (read == nullptr && arriving_.empty()) {
+    deliver(std::move(frame));
+    return {};
+  }
+  arriving_bytes_ += kKeptFrameBytes + header.payload_bytes;
+  arriving_.push_back({std::move(frame), std::move(read)});
+  return {};
+}
+
+std::optional<Frame> TcpLink::next_arrived() {
+  if (arriving_.empty()) return std::nullopt;
+  Arriving& first = arriving_.front();
+  if (first.read != nullptr && !first.read->is_whole) return std::nullopt;
+  Frame frame = std::move(first.frame);
+  if (first.read != nullptr) frame.payload = first.read->payload.finish();
+  arriving_bytes_ -= kKeptFrameBytes + frame.header.payload_bytes;
+  arriving_.pop_front();
+  return frame;
+}
+
+// Whether nothing more may be read before a payload that is under way is whole.
+bool TcpLink::holds_enough() const { return arriving_bytes_ > transport_->limits.queue_bytes_max; }
 
 }  // namespace tutti

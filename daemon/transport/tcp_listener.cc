@@ -27,6 +27,7 @@ class IncomingConnection : public std::enable_shared_from_this<IncomingConnectio
  private:
   void on_readable();
   void send_challenge();
+  void on_stream(uint16_t stream);
   void on_proof();
 
   TcpListener* listener_;       // Null once ended.
@@ -64,8 +65,10 @@ void IncomingConnection::on_readable() {
     if (result == ReadResult::partial) return;
     if (result == ReadResult::broken) return end();
     if (!transcript_.empty()) return on_proof();
-    if (const auto whole = hello_size(received_); whole.ok() && *whole == received_.size())
-      send_challenge();
+    const auto whole = hello_size(received_);
+    if (!whole.ok() || *whole != received_.size()) continue;
+    const uint16_t stream = from_bytes<LinkHelloHead>(received_).stream;
+    stream == 0 ? send_challenge() : on_stream(stream);
   }
 }
 
@@ -73,6 +76,18 @@ void IncomingConnection::send_challenge() {
   const std::string words = write_challenge(listener_->transport_->limits);
   if (!write_at_once(*wire_, words)) return end();
   transcript_ = std::exchange(received_, {}) + words;
+}
+
+// A data stream of a link that is open. Who knows the link's token is its dialler.
+void IncomingConnection::on_stream(uint16_t stream) {
+  TcpListener& listener = *listener_;
+  const LinkProof token = from_bytes<LinkHelloHead>(received_).nonce;
+  const auto link = listener.transport_->link_of(token, stream);
+  listener.transport_->loop.unwatch(wire_->descriptor());
+  std::unique_ptr<Wire> wire = std::move(wire_);
+  end();
+  if (link != nullptr && write_at_once(*wire, write_welcome({})))
+    link->attach(stream, std::move(wire));
 }
 
 // From here on the dialler sends frames, which are not read before the link is open.

@@ -46,6 +46,7 @@ TcpTransport::~TcpTransport() {
   });
   loop_.in_loop_thread() ? core_->run_until_no_links() : core_->wait_no_links();
   core_->pending_frames->wait_zero();
+  core_->io_threads.clear();
 }
 
 Result<std::string> TcpTransport::listen(const std::string& address, Acceptor acceptor) {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,9 @@ struct LinkLimits {
   size_t half_open_max = 256;
   std::string congestion = "cubic";  // TCP_CONGESTION, if the kernel allows it; empty: its default.
   bool tls = false;  // Between processes: encrypt all links, and take no plain ones.
+  // TCP: connections beside a link's first that carry large payloads, each with a thread of the
+  // transport's, which the links share. 0: the loop carries all.
+  int streams = 0;
 };
 
 // Received bytes, in fragments that `owner` keeps alive.
@@ -75,10 +79,30 @@ class Link {
   virtual void abort(Status cause) = 0;
 };
 
-// Memory offered for a payload that is being received. Its owner withdraws it by setting `at` to
-// null; the payload then arrives in the link's memory with undefined bytes.
-struct RecvBuffer {
-  std::byte* at = nullptr;
+// Memory offered for a payload that is being received, until its owner withdraws it; the payload
+// then arrives in the link's memory with undefined bytes. Thread-safe.
+class RecvBuffer {
+ public:
+  explicit RecvBuffer(std::byte* at) : at_(at) {}
+  // Nothing is written there any more. May wait for one read of a socket.
+  void withdraw() {
+    const std::lock_guard lock(mutex_);
+    at_ = nullptr;
+  }
+  // Held by what writes there.
+  class Hold {
+   public:
+    explicit Hold(RecvBuffer& buffer) : buffer_(buffer), lock_(buffer.mutex_) {}
+    std::byte* at() const { return buffer_.at_; }  // Null once withdrawn.
+
+   private:
+    RecvBuffer& buffer_;
+    const std::lock_guard<std::mutex> lock_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::byte* at_;  // Guarded by mutex_.
 };
 
 // Receives a link's frames. Called by one thread at a time, in order; on_closed is called exactly
@@ -146,7 +170,8 @@ std::unique_ptr<Transport> make_local_transport(std::shared_ptr<LocalNetwork> ne
 
 std::unique_ptr<Transport> make_grpc_transport(const LinkLimits& limits);
 
-// Reads, writes, calls handlers and releases frames on `loop`, without a thread of its own. May be
+// Calls handlers on `loop`; there it also reads, writes and releases frames, unless limits.streams
+// gives large ones to threads of the transport. May be
 // destroyed on the loop's thread, or on another while the loop runs.
 class Loop;
 std::unique_ptr<Transport> make_tcp_transport(Loop& loop, const LinkLimits& limits);

@@ -25,6 +25,7 @@ class Cores {
   // threads, because an OpenMP runtime may bind each to one core. Binds to all cores of this
   // process if one of `processes` cannot be read (0 cannot) or they share no core with it.
   void bind_to(const std::vector<pid_t>& processes);
+  size_t count() const { return count_; }
   // Whether this process has more cores than `trainers`.
   bool exceed(size_t trainers) const { return count_ > trainers; }
 

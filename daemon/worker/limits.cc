@@ -21,7 +21,17 @@ EngineLimits engine_limits(const Settings& settings) {
   return limits;
 }
 
-LinkLimits link_limits(const Settings& settings) {
+namespace {
+
+// A thread moves about 5 GB/s by TCP; on fewer cores it takes them from trainers and folds.
+size_t data_streams(const Settings& settings, size_t cores) {
+  if (settings.data_streams != "auto") return std::stoul(settings.data_streams);
+  return cores < 8 ? 1 : cores < 16 ? 2 : 4;
+}
+
+}  // namespace
+
+LinkLimits link_limits(const Settings& settings, size_t cores) {
   LinkLimits limits;
   limits.frame_bytes_max = static_cast<size_t>(settings.frame_bytes_max);
   // For small frames links count more than senders do.
@@ -35,6 +45,8 @@ LinkLimits link_limits(const Settings& settings) {
   limits.half_open_max = static_cast<size_t>(settings.half_open_links);
   limits.congestion = settings.tcp_congestion;
   limits.tls = settings.tls == "require";
+  const size_t streams = data_streams(settings, cores);
+  limits.streams = streams == 1 ? 0 : static_cast<int>(streams);
   return limits;
 }
 

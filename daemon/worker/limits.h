@@ -20,7 +20,8 @@ uint64_t slice_bytes(const Settings& settings);
 
 EngineLimits engine_limits(const Settings& settings);
 // Links hold link_queue_bytes, and more where the other settings need it.
-LinkLimits link_limits(const Settings& settings);
+// `cores`: of this process.
+LinkLimits link_limits(const Settings& settings, size_t cores);
 Pipeline pipeline(const Settings& settings);
 
 EpochOptions epoch_options(const Settings& settings);

@@ -67,7 +67,8 @@ Worker::Worker(Loop& loop, const Settings& settings, const std::string& job, uin
   link_router_ = std::make_unique<LinkRouter>(loop_, job_, Millis(settings_.connect_timeout_ms),
                                               static_cast<size_t>(settings_.parked_links), *this);
   loop_.stay_awake([this] { return stay_awake_time(); });
-  transport_ = make_network_transport(loop_, settings_.transport, link_limits(settings_));
+  transport_ =
+      make_network_transport(loop_, settings_.transport, link_limits(settings_, cores_.count()));
 }
 
 Worker::~Worker() {

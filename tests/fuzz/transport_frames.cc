@@ -78,7 +78,7 @@ class Placer final : public LinkHandler {
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override {
     if ((deeds_[header.link_seq] & Deed::place) == 0) return nullptr;
     memory_ = std::make_unique<std::byte[]>(header.payload_bytes);
-    recv_buffer_ = std::make_shared<RecvBuffer>(RecvBuffer{memory_.get()});
+    recv_buffer_ = std::make_shared<RecvBuffer>(memory_.get());
     return recv_buffer_;
   }
   void on_frame(Frame) override {}
@@ -87,7 +87,7 @@ class Placer final : public LinkHandler {
   void between(size_t next) {
     if (recv_buffer_ == nullptr || next >= deeds_.size() || (deeds_[next] & Deed::take) == 0)
       return;
-    recv_buffer_->at = nullptr;
+    recv_buffer_->withdraw();
     memory_.reset();
   }
 

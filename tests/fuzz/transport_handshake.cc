@@ -45,21 +45,29 @@ bool is_sound_hello(const std::string& words) {
          words.size() >= sizeof(head) + head.job_bytes + head.host_bytes;
 }
 
+bool is_within(const LinkTerms& terms) {
+  return terms.silence_ms > 0 && terms.silence_ms <= kLimits.silence_ms && terms.streams >= 0 &&
+         terms.streams <= kLimits.streams;
+}
+
 // What the listener answers.
 std::string listen_to(const std::string& said, const LinkProof& shown, bool right) {
   const auto head = from_bytes<LinkHelloHead>(said);
   std::string welcome;
-  const IncomingLink guest =
-      incoming_link(said, shown, "10.0.0.1", [&](std::string words) { welcome = words; });
+  LinkTerms terms;
+  const IncomingLink guest = incoming_link(said, shown, "10.0.0.1", kLimits,
+                                           [&](std::string words, const LinkTerms& agreed) {
+                                             welcome = words;
+                                             terms = agreed;
+                                           });
   require(guest.job.size() == head.job_bytes && guest.epoch == head.epoch, "the job that was said");
   require(guest.host.size() == head.host_bytes, "the host that was said");
   require(said.find(guest.job + guest.host, sizeof(head)) == sizeof(head), "their names");
-  const int silence_ms = agreed_silence_ms(said, kLimits);
-  require(silence_ms > 0 && silence_ms <= kLimits.silence_ms, "nobody asks for more or no silence");
   require(!guest.verify_secret(kSecret + "?") && welcome.empty(), "another secret is not known");
   require(guest.verify_secret(kSecret) == right,
           "who shows the proof, and no other, knows the secret");
   require(welcome.empty() != right, "who is known is welcome");
+  require(!right || is_within(terms), "nobody asks for more");
   return right ? welcome : write_refusal(unauthenticated("a stranger"));
 }
 
@@ -81,7 +89,7 @@ void shake(fuzz::Input& input) {
   const Result<std::string> proof = dialler.prove(challenge);
   if (!proof.ok()) return;
   require(challenge.size() == sizeof(LinkChallenge), "a challenge of another size is none");
-  require(dialler.silence_ms() > 0 && dialler.silence_ms() <= kLimits.silence_ms, "as above");
+  require(is_within(dialler.terms()), "as above");
   const std::string shown = told(lie_proof, *proof).substr(0, sizeof(LinkProof));
   if (shown.size() < sizeof(LinkProof)) return;
 

@@ -202,7 +202,8 @@ class TestMesh {
       : TestMesh(LocalMeshOptions{.hosts = hosts, .netns = netns}) {}
   explicit TestMesh(const LocalMeshOptions& options) {
     block_launcher_signals();
-    setenv("TUTTI_FOLDING", "ranks", 0);  // Also with few cores, where the worker would.
+    setenv("TUTTI_FOLDING", "ranks", 0);   // Also with few cores, where the worker would.
+    setenv("TUTTI_DATA_STREAMS", "2", 0);  // The same.
     loop_ = std::make_unique<Loop>();
     children_ = std::make_unique<ChildProcesses>(*loop_);
     auto mesh = LocalMesh::start(*loop_, *children_, options, [] { return false; });

@@ -89,6 +89,8 @@ class Bare {
     } while (result == ReadResult::partial && wait(POLLIN));
     return result == ReadResult::broken;
   }
+  // Ends what this side sends.
+  void say_no_more() const { ::shutdown(wire_->descriptor(), SHUT_WR); }
   // Closes without a goodbye, as a killed process does.
   void vanish() { wire_.reset(); }
 

@@ -173,7 +173,8 @@ std::string name_of(const testing::TestParamInfo<LinkEnd::ParamType>& each) {
   return name_of_kind(kind) + testing::PrintToString(way) + testing::PrintToString(busy);
 }
 
-constexpr auto kTransports = {"local", "grpc", "tcp", "grpc+tls", "tcp+tls"};
+constexpr auto kTransports = {"local",   "grpc",  "tcp",   "grpc+tls",
+                              "tcp+tls", "tcp*1", "tcp*8", "tcp*2+tls"};
 
 INSTANTIATE_TEST_SUITE_P(Transports, LinkEnd,
                          testing::Combine(testing::ValuesIn(kTransports),

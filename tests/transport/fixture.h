@@ -129,6 +129,7 @@ class Sender {
     monitor_.change([&] { item = &items_.emplace_back(pattern(bytes, seed)); });
     FrameHeader header;
     header.op_seq = seed;
+    header.slice = 1;  // The first does not go by data streams.
     Status status = link.send({header, item->bytes, [this, item] { release(*item); }});
     if (status.ok()) monitor_.change([&] { sent_.push_back(item); });
     monitor_.change([&] { EXPECT_TRUE(status.ok() || item->releases == 0); });
@@ -214,11 +215,13 @@ class LoopTransport final : public Transport {
   std::thread thread_;
 };
 
-// `kind` is "local", or "grpc" or "tcp" with or without "+tls".
+// `kind` is "local", or "grpc" or "tcp" with or without "+tls"; "tcp*8" has 8 data streams.
 inline std::unique_ptr<Transport> make_transport(const std::string& kind, LinkLimits limits,
                                                  const std::shared_ptr<LocalNetwork>& network) {
   if (kind == "local") return make_local_transport(network, limits);
   limits.tls = kind.ends_with("+tls");
+  if (const size_t times = kind.find('*'); times != std::string::npos)
+    limits.streams = std::stoi(kind.substr(times + 1));
   if (kind.starts_with("grpc")) return make_grpc_transport(limits);
   require(kind.starts_with("tcp"), "a transport that the fixture knows");
   return std::make_unique<LoopTransport>(limits);
@@ -226,7 +229,8 @@ inline std::unique_ptr<Transport> make_transport(const std::string& kind, LinkLi
 
 // A kind as a part of a test's name.
 inline std::string name_of_kind(std::string kind) {
-  std::ranges::replace(kind, '+', '_');
+  std::ranges::replace_if(
+      kind, [](char c) { return c == '+' || c == '*'; }, '_');
   return kind;
 }
 
@@ -260,7 +264,7 @@ class Pair {
 
   std::unique_ptr<Transport> make() const { return make_transport(kind_, limits_, network_); }
 
-  // Dials and waits until the listener has accepted.
+  // Dials and waits until the listener has accepted, and until large frames go by data streams.
   Joined join() {
     Joined joined = dial();
     EXPECT_TRUE(monitor_.wait([&] { return !accepted_.empty(); }));
@@ -268,6 +272,10 @@ class Pair {
       std::tie(joined.far, joined.far_end) = accepted_.front();
       accepted_.pop_front();
     });
+    if (!awaits_streams || kind_.find('*') == std::string::npos || limits_.frame_bytes_max < kMiB)
+      return joined;
+    await_streams(*joined.near, *joined.far_end);
+    await_streams(*joined.far, *joined.near_end);
     return joined;
   }
   Joined dial() {
@@ -279,11 +287,21 @@ class Pair {
 
   LinkHello hello{.job = "demo", .epoch = 7, .host = "a", .secret = "s"};
   std::string address;
+  bool awaits_streams = true;
   Status refusal;                     // Not OK: the listener refuses with it.
   std::optional<IncomingLink> heard;  // The last link offered to the acceptor.
   std::unique_ptr<Transport> here, there;
 
  private:
+  static void await_streams(Link& from, Recorder& to) {
+    const std::vector<std::byte> bytes(kMiB);
+    for (uint8_t stream = 0; stream == 0;) {
+      EXPECT_TRUE(from.send({{.slice = 1}, bytes, nullptr}).ok());
+      const auto arrived = to.next();
+      ASSERT_TRUE(arrived.has_value());
+      stream = arrived->header.stream;
+    }
+  }
   Result<std::shared_ptr<LinkHandler>> accept(const IncomingLink& said,
                                               std::shared_ptr<Link> link) {
     auto recorder = std::make_shared<Recorder>();

@@ -164,12 +164,11 @@ class Placer : public Recorder {
  public:
   std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override {
     if (header.op_seq != 1) return nullptr;
-    recv_buffer->at = memory.data();
     monitor.change([&] { placed = true; });
     return recv_buffer;
   }
   void on_frame(Frame frame) override {
-    if (frame.header.op_seq == 2) recv_buffer->at = nullptr;
+    if (frame.header.op_seq == 2) recv_buffer->withdraw();
     if (frame.header.op_seq == 1) arrived_at = frame.payload.fragments.at(0).data();
     Recorder::on_frame(std::move(frame));
   }
@@ -178,7 +177,7 @@ class Placer : public Recorder {
   bool placed = false;
   const std::byte* arrived_at = nullptr;
   std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
-  const std::shared_ptr<RecvBuffer> recv_buffer = std::make_shared<RecvBuffer>();
+  const std::shared_ptr<RecvBuffer> recv_buffer = std::make_shared<RecvBuffer>(memory.data());
 };
 
 struct TcpRecvBuffer : testing::TestWithParam<const char*> {};
@@ -233,7 +232,7 @@ TEST(FrameReader, WithABufferTakenBackFromAWholePayloadTheFrameHasMemoryOfItsOwn
   read(0, sizeof(FrameHeader));
   EXPECT_FALSE(reader.next(&placer)->has_value());
   read(sizeof(FrameHeader), bytes.size());
-  placer.recv_buffer->at = nullptr;
+  placer.recv_buffer->withdraw();
   const auto next = reader.next(&placer);
   ASSERT_TRUE(next.ok() && next->has_value());
   const Payload& payload = (*next)->payload;

@@ -22,7 +22,7 @@ TEST_P(Numbers, LinksHoldWhatOneHostSendsAnother) {
     settings.*row->number = value;
     const EpochOptions epoch = epoch_options(settings);
     const EngineLimits engine = engine_limits(settings);
-    const LinkLimits link = link_limits(settings);
+    const LinkLimits link = link_limits(settings, 4);
     const uint64_t slices = static_cast<uint64_t>(engine.slices_in_flight) *
                             static_cast<uint64_t>(engine.ops_in_flight);
     const uint64_t slice = whole_slice_bytes(epoch.slice_bytes, 1);

@@ -28,7 +28,7 @@ struct FakeEpoch {
   std::vector<std::shared_ptr<Link>> links;
   std::vector<uint64_t> frames;
   std::vector<Code> ends;
-  const std::shared_ptr<RecvBuffer> recv_buffer = std::make_shared<RecvBuffer>();
+  const std::shared_ptr<RecvBuffer> recv_buffer = std::make_shared<RecvBuffer>(nullptr);
 };
 
 struct FakeEpochs : LinkRouter::Events {
