@@ -133,6 +133,28 @@ inline LinkAnswerHead introduce(const Bare& client, const std::string& secret) {
                                                  : LinkAnswerHead{};
 }
 
+// Offers memory for the payload of operation 1, and withdraws it when a frame of operation 2
+// arrives.
+class Placer : public Recorder {
+ public:
+  std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override {
+    if (header.op_seq != 1) return nullptr;
+    monitor.change([&] { placed = true; });
+    return recv_buffer;
+  }
+  void on_frame(Frame frame) override {
+    if (frame.header.op_seq == 2) recv_buffer->withdraw();
+    if (frame.header.op_seq == 1) arrived_at = frame.payload.fragments.at(0).data();
+    Recorder::on_frame(std::move(frame));
+  }
+  static constexpr size_t kBytes = 100'000;
+  Monitor monitor;
+  bool placed = false;
+  const std::byte* arrived_at = nullptr;
+  std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
+  const std::shared_ptr<RecvBuffer> recv_buffer = std::make_shared<RecvBuffer>(memory.data());
+};
+
 // A transport that listens and accepts every link with the right secret.
 class Listener {
  public:

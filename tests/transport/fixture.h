@@ -294,13 +294,14 @@ class Pair {
 
  private:
   static void await_streams(Link& from, Recorder& to) {
-    const std::vector<std::byte> bytes(kMiB);
+    Sender sender;
     for (uint8_t stream = 0; stream == 0;) {
-      EXPECT_TRUE(from.send({{.slice = 1}, bytes, nullptr}).ok());
+      ASSERT_TRUE(sender.send(from, kMiB, 0).ok());
       const auto arrived = to.next();
       ASSERT_TRUE(arrived.has_value());
       stream = arrived->header.stream;
     }
+    EXPECT_TRUE(sender.wait_released(sender.sent()));
   }
   Result<std::shared_ptr<LinkHandler>> accept(const IncomingLink& said,
                                               std::shared_ptr<Link> link) {

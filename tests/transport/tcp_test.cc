@@ -159,27 +159,6 @@ TEST_P(TcpListener, TakesFramesThatCameBeforeItsAnswer) {
 
 // ---- Receive buffers of the handler ----
 
-// Offers memory for the payloads of link A, and withdraws it when a frame of link B arrives.
-class Placer : public Recorder {
- public:
-  std::shared_ptr<RecvBuffer> recv_buffer_for(const FrameHeader& header) override {
-    if (header.op_seq != 1) return nullptr;
-    monitor.change([&] { placed = true; });
-    return recv_buffer;
-  }
-  void on_frame(Frame frame) override {
-    if (frame.header.op_seq == 2) recv_buffer->withdraw();
-    if (frame.header.op_seq == 1) arrived_at = frame.payload.fragments.at(0).data();
-    Recorder::on_frame(std::move(frame));
-  }
-  static constexpr size_t kBytes = 100'000;
-  Monitor monitor;
-  bool placed = false;
-  const std::byte* arrived_at = nullptr;
-  std::vector<std::byte> memory = std::vector<std::byte>(kBytes);
-  const std::shared_ptr<RecvBuffer> recv_buffer = std::make_shared<RecvBuffer>(memory.data());
-};
-
 struct TcpRecvBuffer : testing::TestWithParam<const char*> {};
 
 Bytes data_frame(uint64_t op_seq, size_t bytes) {
