@@ -222,6 +222,8 @@ PROMISES = {
         "transport/tls_test.cc ListenerWithAnotherCertificateIsRefusedByName",
     "The dialler proves that it knows":
         "transport/tcp_test.cc TurnsAwayAWrongProof",
+    "The further connections of a TCP link":
+        "transport/data_stream_test.cc AreOpenedByTheLinksDiallerAlone",
     "Only TLS 1.3 is spoken":
         "transport/tls_test.cc ChangesItsKeysInTime",
     "- `if tuttid there has tls = require":
@@ -249,7 +251,7 @@ ADVICE = (
     "Mount its Secret", "That driver requests", "Revocation lists are not read",
     "Encryption costs", "Let only the hosts of the mesh", "Floods are attributed",
     "Quotas of ranks and memory", "It is valid until the agents' token", "A coordinator that lost",
-    "While an agent is down",
+    "While an agent is down", "With cores to spare",
 )
 
 
