@@ -107,7 +107,7 @@ INSTANTIATE_TEST_SUITE_P(
         Flags{"slice_bytes", {}, {"--slice-bytes=262144"}, "1048576 on host a, 262144 on host b"},
         Flags{
             "slice_bytes", {}, {"--frame-bytes-max=524288"}, "1048576 on host a, 262144 on host b"},
-        Flags{"slices_in_flight", {}, {"--slices-in-flight=5"}, "4 on host a, 5 on host b"},
+        Flags{"slices_in_flight", {}, {"--slices-in-flight=5"}, "16 on host a, 5 on host b"},
         Flags{"ops_in_flight", {}, {"--ops-in-flight=3"}, "4 on host a, 3 on host b"},
         Flags{"early_bytes", {}, {"--early-bytes=0"}, "8388608 on host a, 0 on host b"}),
     [](const auto& info) { return info.param.name + "_" + std::to_string(info.index); });
