@@ -39,7 +39,7 @@ class DataStream : public std::enable_shared_from_this<DataStream> {
   // Queues a frame's payload; releases the frame when it is written.
   void write(std::unique_ptr<PendingFrame> frame);
   size_t unwritten() const { return unwritten_; }
-  // The stream may be attached later. `payload` belongs to the stream's thread until is_whole().
+  // The stream may be attached later. `payload` belongs to the stream's thread while not is_whole.
   struct Read {
     explicit Read(IncomingPayload payload) : payload(std::move(payload)) {}
     IncomingPayload payload;

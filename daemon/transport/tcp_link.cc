@@ -140,8 +140,8 @@ void TcpLink::flush() {
 bool TcpLink::refill() {
   const std::lock_guard lock(mutex_);
   while (unwritten_ < kWriteBytes && writing_.size() < kPartsMax / 2) {
-    const DataStream* const stream = least_loaded();
-    if (stream != nullptr && stream->unwritten() >= kStreamAheadBytes) break;
+    const size_t stream = least_loaded();
+    if (stream != 0 && streams_[stream - 1]->unwritten() >= kStreamAheadBytes) break;
     std::unique_ptr<PendingFrame> next = next_frame_locked();
     if (!next) break;
     writing_.push_back(divert(std::move(next)));
@@ -360,12 +360,15 @@ bool TcpLink::is_stuck() {
   });
 }
 
-// Null: no stream is open yet.
-DataStream* TcpLink::least_loaded() const {
-  DataStream* least = nullptr;
-  for (const auto& stream : streams_)
-    if (stream->is_attached() && (least == nullptr || stream->unwritten() < least->unwritten()))
-      least = stream.get();
+// The number of the open stream with least to write; 0: none is open yet.
+size_t TcpLink::least_loaded() const {
+  size_t least = 0;
+  for (size_t number = 1; number <= streams_.size(); ++number) {
+    const DataStream& stream = *streams_[number - 1];
+    if (stream.is_attached() &&
+        (least == 0 || stream.unwritten() < streams_[least - 1]->unwritten()))
+      least = number;
+  }
   return least;
 }
 
@@ -375,12 +378,10 @@ TcpLink::Writing TcpLink::divert(std::unique_ptr<PendingFrame> next) {
   FrameHeader header = next->header;
   const bool large = header.kind == FrameKind::data && header.slice > 0 &&
                      next->bytes().size() >= kStreamedBytesMin;
-  DataStream* const stream = large ? least_loaded() : nullptr;
-  if (stream == nullptr) return {header, std::move(next)};
-  const auto is_it = [&](const auto& each) { return each.get() == stream; };
-  header.stream =
-      static_cast<uint8_t>(1 + (std::ranges::find_if(streams_, is_it) - streams_.begin()));
-  stream->write(std::move(next));
+  const size_t stream = large ? least_loaded() : 0;
+  if (stream == 0) return {header, std::move(next)};
+  header.stream = static_cast<uint8_t>(stream);
+  streams_[stream - 1]->write(std::move(next));
   return {header, nullptr};
 }
 

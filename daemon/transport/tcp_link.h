@@ -116,7 +116,7 @@ class TcpLink final : public LinkCore {
   void discard_some();
 
   DataStream::Events events_of(size_t stream);
-  DataStream* least_loaded() const;
+  size_t least_loaded() const;
   Writing divert(std::unique_ptr<PendingFrame> next);
   Status take(Frame frame);
   std::optional<Frame> next_arrived();

@@ -43,7 +43,8 @@ class DataStreams : public testing::TestWithParam<const char*> {
   }
 
   const std::shared_ptr<Placer> placer_ = std::make_shared<Placer>();
-  Listener listener_{{.streams = 2}, placer_, GetParam()};
+  static constexpr int kSilenceMs = 4'000;
+  Listener listener_{{.silence_ms = kSilenceMs, .streams = 2}, placer_, GetParam()};
   Bare link_ = Bare::dial(listener_.address);
   LinkTerms terms_;
   FrameSequencer sequencer_;
@@ -136,6 +137,17 @@ TEST_P(DataStreams, ThatBreakBehindAGoodbyeLeaveItsCause) {
   EXPECT_EQ(placer_->closed().value().message(), cause);
 }
 
+// Nothing comes by the link's own connection meanwhile, not even a ping.
+TEST_P(DataStreams, ThatCarryBytesAreNoSilence) {
+  const Bare one = open(1);
+  announce(2, 1, Placer::kBytes);
+  for (int i = 0; i < 15; ++i) {
+    one.say("a");
+    ASSERT_FALSE(placer_->closed(std::chrono::milliseconds(kSilenceMs / 10)).has_value()) << i;
+  }
+  EXPECT_EQ(placer_->closed_code(), Code::unavailable) << "now it is silent";
+}
+
 // The end of the link's own connection may arrive first.
 TEST_P(DataStreams, DeliverWhatIsBeforeAGoodbye) {
   const Bare one = open(1);
@@ -160,6 +172,24 @@ TEST_P(DataStreams, CarryNoControlFrames) {
   header.stream = 1;
   link_.say(frame(header, 0));
   EXPECT_EQ(placer_->closed_code(), Code::invalid_argument);
+}
+
+TEST(DataStreamsOfALink, CarryNeitherSmallFramesNorFirstSlices) {
+  constexpr size_t kLarge = 128 << 10;
+  Pair pair("tcp*2");
+  Joined link = pair.join();
+  const std::vector<std::byte> bytes(kMiB);
+  const auto stream_of = [&](FrameHeader header, size_t size) {
+    EXPECT_TRUE(link.near->send({header, std::span(bytes).first(size), nullptr}).ok());
+    const auto arrived = link.far_end->next();
+    EXPECT_EQ(arrived.value().bytes.size(), size);
+    return static_cast<int>(arrived->header.stream);
+  };
+  EXPECT_NE(stream_of({.slice = 1}, kLarge), 0);
+  EXPECT_EQ(stream_of({.slice = 1}, kLarge - 1), 0);
+  EXPECT_EQ(stream_of({.slice = 0}, kMiB), 0);
+  EXPECT_EQ(stream_of({.kind = FrameKind::control, .slice = 1}, kMiB), 0);
+  EXPECT_EQ(stream_of({.stream = 2}, 100), 0) << "the link's to say, not its caller's";
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, DataStreams, testing::Values("tcp", "tcp+tls"),

@@ -37,5 +37,18 @@ INSTANTIATE_TEST_SUITE_P(Settings, Numbers,
                          ::testing::Values("slice_bytes", "slices_in_flight", "ops_in_flight",
                                            "early_bytes", "link_queue_bytes", "frame_bytes_max"));
 
+TEST(DataStreams, AreAsManyAsTheSettingOrTheCoresSay) {
+  const auto streams = [](const std::string& setting, size_t cores) {
+    Settings settings;
+    settings.data_streams = setting;
+    return link_limits(settings, cores).streams;
+  };
+  for (const auto& [cores, most] : {std::pair(2, 0), std::pair(7, 0), std::pair(8, 2),
+                                    std::pair(15, 2), std::pair(16, 4), std::pair(200, 4)})
+    EXPECT_EQ(streams("auto", static_cast<size_t>(cores)), most) << cores;
+  EXPECT_EQ(streams("1", 200), 0) << "the link's own connection";
+  EXPECT_EQ(streams("16", 2), 16);
+}
+
 }  // namespace
 }  // namespace tutti
