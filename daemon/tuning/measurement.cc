@@ -40,7 +40,7 @@ void RateMeter::frame(int index, const OpId& key, uint64_t bytes, TimePoint now)
     return;  // The arrival of its first byte is not known.
   }
   host.bytes += bytes;
-  if (host.bytes < kWindowBytes) return;
+  if (host.bytes < kWindowBytes || now - host.first < kWindow) return;
   const double sample = us_between(host.first, now) / static_cast<double>(host.bytes);
   const double weight = host.byte_us == 0 ? 1 : sample < host.byte_us ? kFaster : kSlower;
   host.byte_us += weight * (sample - host.byte_us);

@@ -50,7 +50,10 @@ class RateMeter {
   // by a fifth and kReportEvery has passed.
   std::vector<int> take_changed(TimePoint now);
 
+  // Least bytes and time of a sample. Frames that came by several data streams are delivered
+  // together, which says nothing of their rate.
   static constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
+  static constexpr Micros kWindow{100};
   static constexpr Millis kReportEvery{250};
 
  private:

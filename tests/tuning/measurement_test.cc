@@ -72,6 +72,16 @@ TEST_F(RateMeterTest, TheTimeBetweenOperationsDoesNotCount) {
   EXPECT_NEAR(us_a_frame(), 500, 1);
 }
 
+// As links with data streams deliver them.
+TEST_F(RateMeterTest, FramesThatComeTogetherAreNotFaster) {
+  for (int burst = 0; burst < 20; ++burst) {
+    frames(4, 0);
+    --seq_;  // They are of one operation.
+    now_ += Micros(2000);
+  }
+  EXPECT_NEAR(us_a_frame(), 500, 1);
+}
+
 TEST_F(RateMeterTest, AnotherGroupsOperationOfTheSameNumberIsAnother) {
   frames(5, 500);
   now_ += Millis(3'600'000);
