@@ -256,11 +256,13 @@ void LinkCore::on_tick() {
       queue_internal_locked(FrameKind::ping, {});
   }
   silent_ticks_ = received_since_tick_.exchange(false) || peer_is_alive() ? 0 : silent_ticks_ + 1;
-  const bool stuck = is_stuck();
-  if (silent_ticks_ < kSilentTicksMax - 1 && !stuck) return;  // One more passed before the first.
-  const int least_ms = silence_ms_ * (kSilentTicksMax - 1) / kSilentTicksMax;
-  fail(unavailable(peer_ + " has not answered for more than " + std::to_string(least_ms) +
-                   " ms (silence_ms = " + std::to_string(silence_ms_) + ")"));
+  const std::string limit = " for more than " +
+                            std::to_string(silence_ms_ * (kSilentTicksMax - 1) / kSilentTicksMax) +
+                            " ms (silence_ms = " + std::to_string(silence_ms_) + ")";
+  const Status cause = unavailable(peer_ + " has not answered" + limit);
+  if (is_stuck()) return close_with(cause, unavailable("data sent to it got no answer" + limit));
+  // One more passed before the first.
+  if (silent_ticks_ >= kSilentTicksMax - 1) fail(cause);
 }
 
 }  // namespace tutti

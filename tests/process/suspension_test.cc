@@ -9,6 +9,7 @@
 #include "tests/process/board_fixture.h"
 #include "tests/support/await.h"
 #include "tests/support/proc_counters.h"
+#include "tests/support/run_program.h"
 #include "tests/support/temporary_directory.h"
 
 namespace tutti {
@@ -112,6 +113,44 @@ TEST(Silence, AWorkerThatStopsIsLostAfterSilenceMs) {
   EXPECT_EQ(trainers[0].read_line(), "lost");
   kill(worker, SIGCONT);
   over.open_for(1);
+  EXPECT_EQ(TestMesh::wait(trainers), "") << mesh.log_tails();
+}
+
+// The link's own connection lives on, and so do its pings.
+TEST(Silence, ADataStreamOfWhichNothingArrivesIsLostAfterSilenceMsAsRoot) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root: network namespaces";
+  if (run_shell("nft -v && nsenter -V && ss -V").code != 0)
+    GTEST_SKIP() << "needs nft, nsenter and ss";
+  const TestMesh mesh(
+      LocalMeshOptions{.hosts = 2, .netns = true, .agent_flags = {"--silence-ms=2000"}});
+  std::vector<Trainer> trainers = mesh.start("job", {1, 1}, [](const RankContext& context) {
+    Group group = context.join();
+    const Options options{.timeout = std::chrono::minutes(1)};
+    for (int i = 0; i < 4; ++i) all_reduce_of(group, 16 << 20, options);
+    write_line("ready");
+    const Error error = failure_of([&] {
+      for (int i = 0; i < 1000; ++i) all_reduce_of(group, 16 << 20, options);
+    });
+    check(error.code == TUTTI_UNAVAILABLE, error.what());
+    check_contains(error, "has not answered for more than 1500 ms");
+  });
+  for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
+  const std::string enter = "nsenter --net=/proc/" + std::to_string(getpid()) + "/fd/" +
+                            std::to_string(mesh.host(0).netns) + " ";
+  // By a data stream more has come than by any other connection.
+  const ShellOutcome ports =
+      run_shell(enter +
+                "ss -tnHiO state established | sed -nE 's/^[0-9]+ +[0-9]+ +[^ ]+:([0-9]+) "
+                "+[^ ]+:([0-9]+) .*bytes_received:([0-9]+).*/\\3 \\1 \\2/p' | sort -n | tail -1");
+  long bytes = 0;
+  int from = 0, to = 0;
+  ASSERT_EQ(sscanf(ports.out.c_str(), "%ld %d %d", &bytes, &from, &to), 3) << ports.out;
+  const ShellOutcome dropped =
+      run_shell(enter +
+                "nft \"add table inet cut; add chain inet cut in { type filter hook input "
+                "priority 0; }; add rule inet cut in tcp dport " +
+                std::to_string(from) + " tcp sport " + std::to_string(to) + " drop\"");
+  ASSERT_EQ(dropped.code, 0) << dropped.out;
   EXPECT_EQ(TestMesh::wait(trainers), "") << mesh.log_tails();
 }
 
