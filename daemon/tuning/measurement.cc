@@ -91,7 +91,9 @@ Prober::Next Prober::answered(int index, uint32_t number, TimePoint now) {
   ++host.step;
   const int steps = kSmall + (host.padding > 0 ? kLarge : 0);
   if (host.step < steps) return {ask(host, now), std::nullopt};
-  return {std::nullopt, figures_of(host)};
+  const LinkFigures figures = figures_of(host);
+  host.asked = host.padding == 0 || figures.byte_us > 0;
+  return {std::nullopt, figures};
 }
 
 // A question and its answer are two messages; only the question has padding.

@@ -92,7 +92,8 @@ class Prober {
     std::optional<LinkFigures> figures;
   };
   Next answered(int host, uint32_t number, TimePoint now);
-  // No series is open, and the last one began more than kAgainAfter ago.
+  // No series is open, and the last one began more than kAgainAfter ago, or found that a large
+  // question takes no longer than an empty one: then others used the cores.
   bool is_due(int host, TimePoint now) const;
 
  private:

@@ -101,9 +101,8 @@ class PrometheusTest(nodes.MeshTest):
         self.assertEqual(len(prometheus.query("tutti_rank_lateness_seconds")), 4)
         for name in ("bytes_per_second", "latency_seconds"):
             for a, b in ("ab", "ba"):
-                labels = f'{{from="{a}",to="{b}",job_name="train"}}'
-                values = list(prometheus.query(f"tutti_path_{name}{labels}").values())
-                self.assertTrue(len(values) == 1 and values[0] > 0, (name, a, b, values))
+                path = f'tutti_path_{name}{{from="{a}",to="{b}",job_name="train"}} > 0'
+                nodes.wait_until(lambda path=path: len(prometheus.query(path)) == 1, path)
         mesh.tell(ranks, "all_reduce 250")
         nodes.wait_until(lambda: prometheus.query("sum(tutti_operations_total)") == {(): 32.0},
                          "the next operation")

@@ -137,6 +137,24 @@ TEST(ProberTest, TheLeastOfEachKindCounts) {
   EXPECT_TRUE(prober.is_due(1, now + 2 * Prober::kAgainAfter));
 }
 
+TEST(ProberTest, ASeriesThatFoundLargeQuestionsNoSlowerIsRunAgain) {
+  Prober prober(2);
+  TimePoint now = kStart;
+  const auto run_series = [&](int large_us) {
+    std::optional<Prober::Question> question = prober.begin(1, 100'000, now);
+    Prober::Next next;
+    for (; question.has_value(); question = next.question) {
+      now += Micros(question->padding == 0 ? 60 : large_us);
+      next = prober.answered(1, question->number, now);
+    }
+    return next.figures->byte_us;
+  };
+  EXPECT_EQ(run_series(50), 0);
+  EXPECT_TRUE(prober.is_due(1, now));
+  EXPECT_DOUBLE_EQ(run_series(160), 0.001);
+  EXPECT_FALSE(prober.is_due(1, now));
+}
+
 TEST(ProberTest, AnswersThatWereNotAwaitedAreNone) {
   Prober prober(2);
   EXPECT_FALSE(prober.answered(1, 0, kStart).question.has_value());
