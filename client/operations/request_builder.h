@@ -197,24 +197,25 @@ class RequestBuilder {
 
   // Submits the request with tensors that pass through a window, and waits for it, or lets the
   // group's thread do so. nullopt: the segment has no room for a window.
-  std::optional<Status> run_staged(std::span<const TensorSides> tensors, bool has_in, bool has_out,
+  // `staged`: the tensors, and the rows of one with blocks.
+  std::optional<Status> run_staged(StagedTensors staged, bool has_in, bool has_out,
                                    TensorPath::By by) {
     const uint64_t window_bytes = queue_.group_board().window_bytes();
+    const StagedRows& rows = staged.rows;
+    const uint64_t bytes = rows.part != 0 ? rows.rows() * kBoardBlockBytes : op().record.bytes;
     uint64_t offset = 0;
-    std::byte* window = allocate(std::min(window_bytes, op().record.bytes), offset);
-    if (window == nullptr) return std::nullopt;
+    staged.window = allocate(std::min(window_bytes, bytes), offset);
+    if (staged.window == nullptr) return std::nullopt;
     op().memory.last_until_end();
     op().window.is_staging = true;
     op().window.copied_out = 0;
     request_.flags |= kRequestStaged | kRequestBlocking;
     request_.in_offset = has_in ? offset : 0;
     request_.out_offset = has_out ? offset : 0;
-    const StagedTensors staged{tensors,
-                               window,
-                               static_cast<uint32_t>(window_bytes / kBoardBlockBytes),
-                               request_.count,
-                               static_cast<Dtype>(request_.dtype),
-                               input_copy_};
+    staged.window_blocks = static_cast<uint32_t>(window_bytes / kBoardBlockBytes);
+    staged.count = request_.count;
+    staged.dtype = static_cast<Dtype>(request_.dtype);
+    staged.input_copy = input_copy_;
     if (by == TensorPath::By::thread) return start_passing(staged);
     start_clock();
     if (Status s = arrive(); !s.ok()) return s;

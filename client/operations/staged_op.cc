@@ -46,7 +46,10 @@ bool StagedOp::copy_in() {
                            size_t bytes) {
     if (tensor.in != nullptr) staged_.input_copy(window, tensor.in + offset, bytes);
   };
-  for_each_piece(in_, copied_in_, copy);
+  if (staged_.rows.part != 0)
+    for_each_part(copied_in_, staged_.in_blocks, staged_.rows.in, copy);
+  else
+    for_each_piece(in_, copied_in_, copy);
   ++copied_in_;
   const uint32_t slice_blocks = std::max(1u, staged_.window_blocks / kWindowSlices);
   queue_.set_ready(op_.number, copied_in_, copied_in_ == blocks_ || copied_in_ % slice_blocks == 0);
@@ -59,14 +62,17 @@ void StagedOp::copy_out() {
     if (tensor.out != nullptr) copy_bytes(tensor.out + offset, window, bytes);
   };
   op_.window.copied_out = copied_out_ + 1;
-  for_each_piece(out_, copied_out_++, copy);
+  if (staged_.rows.part != 0)
+    for_each_part(copied_out_++, staged_.out_blocks, staged_.rows.out, copy);
+  else
+    for_each_piece(out_, copied_out_++, copy);
 }
 
 // Calls `copy` for each tensor's part of a block, at the block's place in the window.
 template <class Copy>
 void StagedOp::for_each_piece(Cursor& cursor, uint32_t block, const Copy& copy) {
   const board::StagedBlock elements = board::staged_block(staged_.count, staged_.dtype, block);
-  std::byte* window = staged_.window + block % staged_.window_blocks * kBoardBlockBytes;
+  std::byte* window = place_of(block);
   for (size_t left = elements.count * size_of(staged_.dtype); left != 0;) {
     const TensorSides& tensor = staged_.tensors[cursor.tensor];
     const size_t bytes = std::min(left, tensor.bytes - cursor.offset);
@@ -76,6 +82,17 @@ void StagedOp::for_each_piece(Cursor& cursor, uint32_t block, const Copy& copy) 
     cursor.offset += bytes;
     if (cursor.offset == tensor.bytes) cursor = {cursor.tensor + 1, 0};
   }
+}
+
+// Calls `copy` for each block's part in a row of the side that begins with element `first` of the
+// row's place in the window.
+template <class Copy>
+void StagedOp::for_each_part(uint32_t row, uint64_t blocks, uint64_t first, const Copy& copy) {
+  const StagedRows& rows = staged_.rows;
+  const size_t element = size_of(staged_.dtype);
+  for (uint64_t block = 0; block < blocks; ++block)
+    copy(staged_.tensors.front(), (block * rows.count + rows.first(row)) * element,
+         place_of(row) + (first + block * rows.part) * element, rows.elements(row) * element);
 }
 
 }  // namespace tutti::client

@@ -1,6 +1,7 @@
 // Runs an operation on ordinary memory block by block through a window, a small bounce buffer in
 // the segment (kRequestStaged in proto/board.h). A large tensor so passes through the cache once: a
-// block is copied in, folded and copied out. A list of tensors passes as if it were concatenated.
+// block is copied in, folded and copied out. A list of tensors passes as if it were concatenated, a
+// tensor with blocks row by row (StagedRows in daemon/board/sides.h).
 #pragma once
 
 #include <atomic>
@@ -11,6 +12,7 @@
 #include "client/operations/input_copy.h"
 #include "client/operations/op_queue.h"
 #include "client/rank/tensor_sides.h"
+#include "daemon/board/board.h"
 
 namespace tutti::client {
 
@@ -22,6 +24,10 @@ struct StagedTensors {
   uint64_t count = 0;  // Elements of all tensors.
   Dtype dtype = Dtype::f32;
   InputCopy input_copy;
+  // Where the one tensor has blocks, and how many its sides have; else the part is 0.
+  StagedRows rows;
+  uint64_t in_blocks = 0;
+  uint64_t out_blocks = 0;
 };
 
 class StagedOp {
@@ -31,7 +37,8 @@ class StagedOp {
       : queue_(queue),
         op_(op),
         staged_(staged),
-        blocks_(board::staged_blocks(staged.count, staged.dtype)) {}
+        blocks_(staged.rows.part != 0 ? static_cast<uint32_t>(staged.rows.rows())
+                                      : board::staged_blocks(staged.count, staged.dtype)) {}
 
   // Blocks until the operation has an outcome, copies out, releases the window, and returns the
   // outcome. CANCELLED: `stops` became true before; the window is still held.
@@ -49,6 +56,11 @@ class StagedOp {
   void copy_out();
   template <class Copy>
   void for_each_piece(Cursor& cursor, uint32_t block, const Copy& copy);
+  template <class Copy>
+  void for_each_part(uint32_t row, uint64_t blocks, uint64_t first, const Copy& copy);
+  std::byte* place_of(uint32_t block) const {
+    return staged_.window + block % staged_.window_blocks * kBoardBlockBytes;
+  }
 
   OpQueue& queue_;
   PendingOp& op_;

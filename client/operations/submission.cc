@@ -427,6 +427,32 @@ bool is_for_gpu(Group& group, const TensorListArgs& args, const tutti_options* o
   return false;
 }
 
+// Blocks of one size pass through windows. Not those of an all_to_all whose sides overlap: all of
+// its input is read before any of its output is written.
+StagedRows rows_of(const Group& group, const CollectiveArgs& args, const SideBytes& bytes) {
+  const auto collective = static_cast<Collective>(args.collective);
+  const bool may = has_blocks(collective) && args.counts.empty() &&
+                   may_share(collective, reinterpret_cast<uintptr_t>(args.in),
+                             reinterpret_cast<uintptr_t>(args.out), bytes);
+  if (!may) return {};
+  return staged_rows(collective, static_cast<Dtype>(args.dtype), args.count,
+                     {group.rank, static_cast<uint32_t>(group.ranks.size())});
+}
+
+std::optional<Status> run_staged(RequestBuilder& builder, const CollectiveArgs& args,
+                                 const SideBytes& bytes, const StagedRows& rows,
+                                 TensorPath::By by) {
+  const size_t block = args.count * tutti_dtype_size(args.dtype);
+  const TensorSides tensor{bytes.in != 0 ? bytes_at(args.in) : nullptr,
+                           bytes.out != 0 ? bytes_at(args.out) : nullptr, block};
+  StagedTensors staged;
+  staged.tensors = {&tensor, 1};
+  staged.rows = rows;
+  staged.in_blocks = bytes.in / block;
+  staged.out_blocks = bytes.out / block;
+  return builder.run_staged(staged, bytes.in != 0, bytes.out != 0, by);
+}
+
 Status submit(Group& group, const CollectiveArgs& args, const tutti_options* options,
               RequestBuilder& builder) {
   SideBytes bytes;
@@ -437,19 +463,18 @@ Status submit(Group& group, const CollectiveArgs& args, const tutti_options* opt
   CallShape call = builder.shape();
   const auto collective = static_cast<Collective>(args.collective);
   call.is_elementwise = !has_blocks(collective) && collective != Collective::barrier;
+  const StagedRows rows = rows_of(group, args, bytes);
+  call.has_rows = rows.part != 0;
   Connection& connection = *group.connection;
   call.is_shared =
       connection.own_memory().is_shared(args.in) || connection.own_memory().is_shared(args.out);
+  if (call.has_rows && !call.is_shared) call.bytes = std::max(bytes.in, bytes.out);
   TensorPath path = choose_path(call);
   if (path.way == TensorPath::Way::device) return submit_device(group, args, bytes, builder);
   if (Status s = check_overlap(group, builder, args, bytes); !s.ok()) return builder.refuse(s);
   if (Status s = take_sides(builder, args, bytes); !s.ok()) return builder.refuse(s);
   if (path.way == TensorPath::Way::window) {
-    const TensorSides tensor{bytes.in != 0 ? bytes_at(args.in) : nullptr,
-                             bytes.out != 0 ? bytes_at(args.out) : nullptr,
-                             builder.op().record.bytes};
-    if (std::optional<Status> outcome =
-            builder.run_staged({&tensor, 1}, bytes.in != 0, bytes.out != 0, path.by))
+    if (std::optional<Status> outcome = run_staged(builder, args, bytes, rows, path.by))
       return *outcome;
     call.lacks_window = true;
     path = choose_path(call);
@@ -471,7 +496,8 @@ Status submit_list(RequestBuilder& builder, Connection& connection,
         return *outcome;
       call.lacks_records = true;
     } else if (path.way == Way::window) {
-      if (const auto outcome = builder.run_staged(tensors, true, true, path.by)) return *outcome;
+      if (const auto outcome = builder.run_staged({.tensors = tensors}, true, true, path.by))
+        return *outcome;
       call.lacks_window = true;
     } else if (path.way == Way::whole) {
       copied = concatenate(builder, tensors);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "daemon/base/signature.h"
 #include "daemon/board/area.h"
@@ -52,6 +53,24 @@ bool add_listed(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& me
   return true;
 }
 
+// Both sides pass through one window.
+bool add_rows(const MemberRequest& asked, const SideBytes& sides, MatchedOp& op,
+              MatchedOp::Member& member, GroupPlace place) {
+  const StagedRows rows = staged_rows(op.collective, op.dtype, op.count, place);
+  if (op.sizes.has_counts() || rows.part == 0 || rows.rows() > INT32_MAX) return false;
+  const uint64_t offset = sides.in != 0 ? asked.request.in_offset : asked.request.out_offset;
+  const uint64_t places = std::min<uint64_t>(rows.rows(), kWindowBlocks);
+  const uint64_t element = size_of(op.dtype);
+  if (sides.in != 0 && sides.out != 0 && asked.request.out_offset != offset) return false;
+  if (!is_aligned_in(asked.memory, offset, places * kBoardBlockBytes, element)) return false;
+  std::byte* const at = asked.memory.base + offset;
+  member.in = sides.in != 0 ? at + rows.in * element : nullptr;
+  member.out = sides.out != 0 ? at + rows.out * element : nullptr;
+  op.rows = rows;
+  op.blocks = static_cast<uint32_t>(rows.rows());
+  return true;
+}
+
 bool add_plain(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& member,
                GroupPlace place) {
   std::optional<SideBytes> sides =
@@ -59,7 +78,7 @@ bool add_plain(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& mem
                                 : side_bytes(op.collective, op.dtype, op.count, op.root, place);
   if (!sides) return false;
   const uint64_t window = kWindowBlocks * kBoardBlockBytes;
-  if (member.staged && has_blocks(op.collective)) return false;
+  if (member.staged && has_blocks(op.collective)) return add_rows(asked, *sides, op, member, place);
   if (member.staged) sides = {std::min(sides->in, window), std::min(sides->out, window), 0};
   const uint64_t in = asked.request.in_offset;
   const uint64_t out = asked.request.out_offset;
@@ -204,20 +223,40 @@ void run_common(MatchedOp& op, uint32_t block, Kernel kernel) {
 }
 
 // For collectives with blocks: a part of one of them.
-void run_share(MatchedOp& op, uint32_t share, uint32_t part, Kernel kernel) {
+void run_share(MatchedOp& op, uint32_t share, const StagedBlock& range, Kernel kernel) {
   const Blocks& blocks = op.sizes.blocks();
-  const StagedBlock range = staged_block(op.sizes.count(share), op.dtype, part);
   const size_t element = size_of(op.dtype);
-  const uint64_t in = (op.sizes.first_in_input(share) + range.first) * element;
-  const uint64_t out = (op.sizes.first_in_output(share) + range.first) * element;
+  const auto offset = [&](const MatchedOp::Member& member, uint64_t first, uint32_t index) {
+    if (!member.staged) return (first + range.first) * element;
+    const uint64_t row = range.first / op.rows.part;
+    return row % kWindowBlocks * kBoardBlockBytes + index * op.rows.part * element;
+  };
   const RankRange senders = blocks.senders(share);
   const RankRange receivers = blocks.receivers(share);
   Pass pass(op);
   for (uint32_t rank = senders.begin; rank < senders.end; ++rank)
-    pass.read(op.members[rank].in + in);
+    pass.read(op.members[rank].in + offset(op.members[rank], op.sizes.first_in_input(share),
+                                           blocks.index_in_input(share)));
   for (uint32_t rank = receivers.begin; rank < receivers.end; ++rank)
-    pass.write(op.members[rank].out + out);
+    pass.write(op.members[rank].out + offset(op.members[rank], op.sizes.first_in_output(share),
+                                             blocks.index_in_output(share)));
   pass.run(range.count, kernel);
+}
+
+void run_row(MatchedOp& op, uint32_t row, Kernel kernel) {
+  for (uint32_t share = 0; share < op.sizes.blocks().count(); ++share)
+    run_share(op, share, {op.rows.first(row), op.rows.elements(row)}, kernel);
+}
+
+// The block of the tensors that a block of the board is a part of, and which part.
+std::pair<uint32_t, uint32_t> share_of(const MatchedOp& op, uint32_t block) {
+  if (op.part_ends.empty()) {
+    const auto each = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype));
+    return {block / each, block % each};
+  }
+  const auto share = std::ranges::upper_bound(op.part_ends, block) - op.part_ends.begin();
+  const uint32_t first = share == 0 ? 0 : op.part_ends[static_cast<size_t>(share) - 1];
+  return {static_cast<uint32_t>(share), block - first};
 }
 
 // Copies the counts of the blocks. Another process may change them meanwhile; false, unless they
@@ -291,6 +330,7 @@ bool match(std::span<const MemberRequest> asked, MatchedOp& op) {
   op.bytes = 0;
   op.listed = op.any_staged = op.anyone_waits = op.past_cache = false;
   op.disjoint = true;
+  op.rows = {};
   op.members.resize(ranks);
   const auto agrees = [&](const MemberRequest& other) {
     return same_question(other.request, first) && can_fold(other.request, ranks);
@@ -312,13 +352,9 @@ Decision decide(const MatchedOp& op) {
 void run_block(MatchedOp& op, uint32_t block, Kernel kernel) {
   const PlainArithmetic plain;
   if (!has_blocks(op.collective)) return run_common(op, block, kernel);
-  if (op.part_ends.empty()) {
-    const auto each = static_cast<uint32_t>(blocks_of_side(op.count, op.dtype));
-    return run_share(op, block / each, block % each, kernel);
-  }
-  const auto share = std::ranges::upper_bound(op.part_ends, block) - op.part_ends.begin();
-  const uint32_t first = share == 0 ? 0 : op.part_ends[static_cast<size_t>(share) - 1];
-  run_share(op, static_cast<uint32_t>(share), block - first, kernel);
+  if (op.rows.part != 0) return run_row(op, block, kernel);
+  const auto [share, part] = share_of(op, block);
+  run_share(op, share, staged_block(op.sizes.count(share), op.dtype, part), kernel);
 }
 
 StagedBlock staged_block(uint64_t count, Dtype dtype, uint32_t block) {

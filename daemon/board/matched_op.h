@@ -9,6 +9,7 @@
 
 #include "daemon/base/block_sizes.h"
 #include "daemon/board/local_folds.h"
+#include "daemon/board/sides.h"
 #include "daemon/board/transitions.h"
 #include "daemon/kernel/kernel.h"
 #include "proto/board.h"
@@ -53,6 +54,9 @@ struct MatchedOp {
   BlockSizes sizes{{}, 0};
   std::vector<uint32_t> part_ends;
   uint32_t blocks = 0;
+  // Where tensors with blocks pass through a window of some rank: their parts, and a row of them is
+  // folded as one block of the board. Else its `part` is 0.
+  StagedRows rows;
   uint64_t bytes = 0;  // Sum over all sides.
   bool listed = false;
   bool any_staged = false;

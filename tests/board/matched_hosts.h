@@ -61,6 +61,7 @@ class Hosts {
     return match(asked, op_read_);
   }
   MatchedOp& op() { return op_read_; }
+  const Reference& reference() const { return reference_; }
   std::byte* at(uint32_t rank, uint64_t offset) { return memories_[rank].get() + offset; }
 
   // In any order of blocks: here the last first.

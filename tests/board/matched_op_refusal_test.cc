@@ -122,7 +122,20 @@ TEST(MatchedOp, OnlyWhatCorrespondsIsStaged) {
   for (const Collective collective : {Collective::all_gather, Collective::reduce_scatter}) {
     Hosts hosts(collective, Dtype::f32, Op::sum, 2, 8);
     hosts.request(1).flags = kRequestStaged;
-    EXPECT_FALSE(hosts.read());
+    EXPECT_FALSE(hosts.read()) << "both sides pass through one window";
+    hosts.request(1).in_offset = hosts.request(1).out_offset = kSegmentBytes - kBoardBlockBytes;
+    EXPECT_TRUE(hosts.read());
+    hosts.request(1).in_offset = hosts.request(1).out_offset += 64;
+    EXPECT_FALSE(hosts.read()) << "the one row ends behind the segment";
+    Hosts many(collective, Dtype::f32, Op::sum, kLocalRanksMax, 8);
+    many.in_place();
+    many.request(1).flags = kRequestStaged;
+    many.request(1).out_offset = many.request(1).in_offset;
+    EXPECT_FALSE(many.read()) << "a row has no room for so many blocks";
+    Hosts counted({collective, 2, Op::sum, 8, 0, {3, 8}}, Dtype::f32);
+    counted.request(1).flags |= kRequestStaged;
+    counted.request(1).out_offset = counted.request(1).in_offset;
+    EXPECT_FALSE(counted.read()) << "blocks with counts of their own";
   }
   Hosts hosts(Collective::all_reduce, Dtype::f32, Op::sum, 2, 1 << 18);
   hosts.in_place();

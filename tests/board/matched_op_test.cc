@@ -213,6 +213,66 @@ TEST(MatchedOp, StagedPartsPassThroughTheirWindow) {
   }
 }
 
+// Copies between a rank's tensor and a row of its window: from the input or to the output.
+void copy_row(const StagedRows& rows, uint64_t row, size_t element, Bytes& side, uint64_t first,
+              std::byte* place, bool is_out) {
+  for (uint64_t block = 0; block * rows.count * element < side.size(); ++block) {
+    std::byte* tensor = side.data() + (block * rows.count + rows.first(row)) * element;
+    std::byte* window = place + (first + block * rows.part) * element;
+    std::memcpy(is_out ? tensor : window, is_out ? window : tensor, rows.elements(row) * element);
+  }
+}
+
+// Every other rank's tensors pass through its window, those of the others lie in the segment.
+void run_rows(Collective collective, Dtype dtype, uint32_t ranks, uint64_t count) {
+  Hosts hosts(collective, dtype, Op::sum, ranks, count);
+  const Reference& reference = hosts.reference();
+  const size_t element = size_of(dtype);
+  std::vector<Bytes> ins, outs;
+  hosts.fill();
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    ins.push_back(inputs_of(reference, dtype, static_cast<int>(rank)));
+    outs.emplace_back(reference.outputs(static_cast<int>(rank)) * element);
+    if (rank % 2 != 0) continue;
+    hosts.request(rank).flags = kRequestStaged;
+    hosts.request(rank).in_offset = hosts.request(rank).out_offset = kArenaOffset;
+  }
+  ASSERT_TRUE(hosts.read());
+  ASSERT_EQ(hosts.op().blocks, hosts.op().rows.rows());
+  ASSERT_GT(hosts.op().blocks, kWindowBlocks);
+  for (uint32_t row = 0; row < hosts.op().blocks; ++row) {
+    const auto copy_all = [&](bool is_out) {
+      for (uint32_t rank = 0; rank < ranks; rank += 2) {
+        const StagedRows rows = staged_rows(collective, dtype, count, {rank, ranks});
+        std::byte* place = hosts.at(rank, kArenaOffset + row % kWindowBlocks * kBoardBlockBytes);
+        copy_row(rows, row, element, is_out ? outs[rank] : ins[rank], is_out ? rows.out : rows.in,
+                 place, is_out);
+      }
+    };
+    copy_all(false);
+    run_block(hosts.op(), row, choose_kernel());
+    copy_all(true);
+  }
+  for (uint32_t rank = 0; rank < ranks; ++rank) {
+    const std::byte* out = rank % 2 == 0 ? outs[rank].data() : hosts.at(rank, kOutOffset);
+    for (uint64_t i = 0; i < reference.outputs(static_cast<int>(rank)); ++i)
+      ASSERT_EQ(get(out, dtype, i), held(dtype, reference.output(static_cast<int>(rank), i)))
+          << name_of(collective) << " " << name_of(dtype) << ", rank " << rank << " of " << ranks
+          << ", element " << i;
+  }
+}
+
+TEST(MatchedOp, BlocksPassThroughWindowsInRows) {
+  for (const Collective collective : kEveryCollective)
+    for (const Dtype dtype : {Dtype::f32, Dtype::u8, Dtype::bf16})
+      for (const uint32_t ranks : {1u, 2u, 3u, 5u}) {
+        if (!has_blocks(collective)) continue;
+        const StagedRows rows = staged_rows(collective, dtype, 0, {0, ranks});
+        run_rows(collective, dtype, ranks, (kWindowBlocks + 1) * rows.part + 77);
+        if (HasFatalFailure()) return;
+      }
+}
+
 // Tensors that lie apart are folded as the one tensor that they are end to end, beside a rank that
 // has them in one piece.
 TEST(MatchedOp, AListIsFoldedWhereItsTensorsLie) {

@@ -49,8 +49,9 @@ constexpr CallShape shared(CallShape call) {
   call.is_shared = true;
   return call;
 }
-constexpr CallShape with_blocks(CallShape call) {
+constexpr CallShape with_blocks(CallShape call, bool in_rows = true) {
   call.is_elementwise = false;
+  call.has_rows = in_rows;
   return call;
 }
 constexpr CallShape on_gpu(CallShape call) {
@@ -64,7 +65,12 @@ const Case kCases[] = {
     {"Small", waiting(2 * kBlock), {Way::whole, By::caller}},
     {"Large", waiting(2 * kBlock + 1), {Way::window, By::caller}},
     {"LargeInTheSegment", shared(waiting(9 * kBlock)), {Way::whole, By::caller}},
-    {"LargeWithBlocks", with_blocks(waiting(9 * kBlock)), {Way::whole, By::caller}},
+    {"LargeWithCounts", with_blocks(waiting(9 * kBlock), false), {Way::whole, By::caller}},
+    {"LargeWithBlocks", with_blocks(waiting(9 * kBlock)), {Way::window, By::caller}},
+    {"SmallWithBlocks", with_blocks(waiting(2 * kBlock)), {Way::whole, By::caller}},
+    {"PassedWithBlocks",
+     with_blocks(started(waiting(9 * kBlock), true, true)),
+     {Way::window, By::thread}},
     {"LargeWithoutRoomForAWindow",
      lacking(waiting(9 * kBlock), false, true),
      {Way::whole, By::caller}},

@@ -56,6 +56,7 @@ TEST_F(BoardMesh, TwoThreadsOfARankStageAtOnce) {
 // A copy of the whole tensor would need as much shared memory as the tensor.
 TEST_F(BoardMesh, BlockingVerbsOfTheSkinPassOrdinaryMemoryBlockByBlock) {
   EXPECT_EQ(run(2, check_nothing_is_copied), "");
+  for (const int ranks : {1, 4}) EXPECT_EQ(run(ranks, check_no_blocks_are_copied), "");
 }
 
 TEST_F(BoardMesh, AHostOfManyRanks) {

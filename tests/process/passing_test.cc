@@ -56,6 +56,24 @@ TEST_P(PassingMesh, ManyUnderWayKeepTheirOrder) {
             "");
 }
 
+// Large enough to pass each rank's window more than once.
+TEST_P(PassingMesh, BlocksOfEveryKindOfCall) {
+  EXPECT_EQ(run([](const RankContext& context) {
+              Group group = context.join();
+              for (const Collective collective : kEveryCollective)
+                for (const Way way : {Way::blocking, Way::by_three})
+                  for (const Memory memory : {Memory::ordinary, Memory::by_rank})
+                    for (const bool in_place : {false, true}) {
+                      if (!has_blocks(collective)) continue;
+                      Part part(group, Task{collective, Dtype::f32, Op::mean, 240'001, memory, way,
+                                            in_place, ""});
+                      part.begin();
+                      part.end();
+                    }
+            }),
+            "");
+}
+
 TEST_P(PassingMesh, ListsArePassedWithoutACopy) {
   EXPECT_EQ(run([](const RankContext& context) {
               Group group = context.join();
