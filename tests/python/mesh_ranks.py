@@ -18,6 +18,27 @@ inside.wait(0.3 if group.rank == 0 else 60)
 sys.exit(3)
 """
 
+_INTERRUPTED = """
+import sys, numpy, tutti
+from inside import interrupt_inside
+group = tutti.join(timeout=60)
+xs = [numpy.full(3 << 20, group.rank + 1.0) for _ in range(2)]
+call = eval(sys.argv[1])
+if group.rank == 0:
+    interrupt_inside()
+    try:
+        call(xs)
+    except KeyboardInterrupt:
+        group.send(numpy.ones(1), 1)
+        del xs
+else:
+    group.recv(numpy.zeros(1), 0)
+    call(xs)
+    assert {xs[0].min(), xs[0].max()} == {3}, xs
+assert group.all_reduce(numpy.ones(1))[0] == 2
+print("worked")
+"""
+
 
 class Mesh(unittest.TestCase):
     def run_ranks(self, hosts, *command):
@@ -25,7 +46,8 @@ class Mesh(unittest.TestCase):
         run = subprocess.run(
             [os.path.join(os.environ["TUTTI_BIN"], "tutti"), "run", "--hosts", str(hosts),
              "--per-host", str(2 // hosts), "--", sys.executable, *command],
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=500)
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=500,
+            cwd=pathlib.Path(__file__).resolve().parent)
         return run.returncode, run.stdout
 
     def test_refused_calls(self):
@@ -40,6 +62,13 @@ class Mesh(unittest.TestCase):
             for count in (10, 1_000_000):
                 code, output = self.run_ranks(hosts, "-c", _EXITS, str(count))
                 self.assertEqual(code, 3, output)
+
+    def test_ctrl_c_ends_a_wait_and_not_its_operation(self):
+        for hosts in (1, 2):
+            for call in ("lambda xs: group.all_reduce(xs[0])",
+                         "lambda xs: group.all_reduce_many(xs)"):
+                code, output = self.run_ranks(hosts, "-c", _INTERRUPTED, call)
+                self.assertEqual((code, output.count("worked")), (0, 2), output)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from tutti._handle import Handle, Unique, leave_at_exit, stay_at_exit
 from tutti._library import JoinOptions, Options, check, last_error, library
 from tutti._tensor import Tensor
 from tutti._waiting import WITHOUT_WAIT, interruptible
-from tutti._work import Work
+from tutti._work import Work, wait_here
 
 
 def _text(value, what):
@@ -125,7 +125,8 @@ class Group(Unique):
 
     timeout: seconds until the operation fails with DEADLINE_EXCEEDED. None: the timeout of join().
 
-    blocking: if False, the call returns a Work, whose wait() returns the result.
+    blocking: if False, the call returns a Work, whose wait() returns the result. If True, Ctrl-C
+    ends the wait and not the operation, which may yet write to its arrays.
 
     stream: for arrays on a GPU, a CUDA stream: its handle, an int, or an object with CUDA's
     protocol __cuda_stream__, of torch, CuPy or Numba. The operation starts when the stream reaches
@@ -229,7 +230,7 @@ class Group(Unique):
         calls = [(_many.arguments(name, pairs, op), pairs)
                  for name, pairs in _many.by_dtype(_many.apart(sides)).items()]
         options = self._options(strategy, timeout, _tensor.factor_of(op, factor), stream,
-                                [side for pair in sides for side in pair])
+                                [side for pair in sides for side in pair], stays=blocking)
         results = [target.x for _, target in sides]
 
         def start(arguments, pairs):
@@ -244,7 +245,7 @@ class Group(Unique):
             if stream is not None and blocking:
                 return results
             work = _many.Works(works, results)
-            return work.wait() if blocking else work
+            return wait_here(work) if blocking else work
 
         return call
 
@@ -488,7 +489,7 @@ class Group(Unique):
         """A function that makes the call of `tutti_<verb>` and returns what the verb does. lane,
         waits: see _begin()."""
         tensors, blocking = (source, target), bool(blocking)
-        options = self._options(strategy, timeout, factor, stream, tensors)
+        options = self._options(strategy, timeout, factor, stream, tensors, stays=blocking)
         uses = _tensor.uses_of(source, target if write_back else None)
         _overlap.check_under_way(uses)
 
@@ -507,7 +508,7 @@ class Group(Unique):
 
         def call():
             started = self._begin(start, lane, waits)
-            return started.wait() if blocking and stream is None else started
+            return wait_here(started) if blocking and stream is None else started
 
         return call
 
@@ -539,10 +540,11 @@ class Group(Unique):
                                                  ctypes.byref(options), work)
 
     @staticmethod
-    def _options(strategy, timeout, factor, stream, tensors):
-        """The options of a call with these tensors. Where no stream is given, theirs."""
+    def _options(strategy, timeout, factor, stream, tensors, stays=False):
+        """The options of a call with these tensors. Where no stream is given, theirs. stays: the
+        tensors' memory stays as it is until the operation has ended."""
         if stream is None:
             stream = _stream.producer_of(tensors)
         return Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
-                       _numbers.milliseconds(timeout, 0), factor, on_stream=stream is not None,
+                       _numbers.milliseconds(timeout, 0), factor, stays, on_stream=stream is not None,
                        stream=_stream.handle_of(stream))

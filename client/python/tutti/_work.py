@@ -10,6 +10,20 @@ from tutti._library import check, last_error, library
 from tutti._waiting import STEP_MS
 
 
+# Of blocking calls whose wait Ctrl-C ended.
+_interrupted = []
+
+
+def wait_here(work):
+    """work.wait() for a call that blocks. If Ctrl-C ends the wait, the operation goes on, on which
+    other ranks count: its arrays are kept, and may yet be written, until it has ended."""
+    try:
+        return work.wait()
+    except BaseException:
+        _interrupted[:] = [one for one in [*_interrupted, work] if not one.done()]
+        raise
+
+
 class Work(Unique):
     """An operation under way, returned by collectives with blocking=False.
 
