@@ -546,5 +546,5 @@ class Group(Unique):
         if stream is None:
             stream = _stream.producer_of(tensors)
         return Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
-                       _numbers.milliseconds(timeout, 0), factor, stays, on_stream=stream is not None,
-                       stream=_stream.handle_of(stream))
+                       _numbers.milliseconds(timeout, 0), factor, stays,
+                       on_stream=stream is not None, stream=_stream.handle_of(stream))
