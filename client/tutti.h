@@ -179,10 +179,10 @@ typedef struct tutti_options {
    */
   double factor;
   /* Not 0: with `work`, ordinary buffers stay as they are until the operation has ended, and the
-   * caller soon waits, polls or asks for a notification. A large operation is then passed block by
-   * block by a thread of the library, which takes half the time, but for blocks between hosts or
-   * with counts. If its work is freed before its end, the buffers are left alone: the operation may
-   * then fail at its deadline, naming this rank, and all join again. */
+   * caller soon waits, polls or asks for a notification. A large operation without
+   * counts by rank is then passed block by block by a thread of the library, which takes half the
+   * time. If its work is freed before its end, the buffers are left alone: the operation may then
+   * fail at its deadline, naming this rank, and all join again. */
   int32_t buffers_stay;
   /* Not 0: the operation, on GPU memory, starts when `stream` reaches this place, and the stream
    * goes on when it is done or has failed; the call does not wait for it, also without `work`. The

@@ -74,10 +74,10 @@ inline constexpr uint8_t kRequestBlocking = 1;  // The rank waits, so it will he
 // The rank's tensors are ordinary memory, which is *staged*: it passes block by block through a
 // *window*, a bounce buffer in the rank's segment at in_offset. Where all ranks of the group are on
 // this host the window has kWindowBlocks blocks; a block's place is reused once the block is folded
-// and copied out. Tensors with blocks of one size pass in rows there (StagedRows in
-// daemon/board/sides.h). Otherwise byte b of the tensor is at b % BoardHeader::window_bytes of the
-// window, and its place is reused once the worker has returned the result there and the rank has
-// copied it out.
+// and copied out. Otherwise byte b of the tensor is at b % BoardHeader::window_bytes of the window,
+// and its place is reused once the worker has returned the result there and the rank has copied it
+// out. Tensors with blocks of one size pass in rows, in place of blocks of the board and of bytes:
+// see daemon/base/staged_rows.h.
 inline constexpr uint8_t kRequestStaged = 2;
 // The request is for a list of tensors, which are where `records` ListedTensor records at in_offset
 // say. No listed tensor is empty, so there are at most `count` records.

@@ -201,10 +201,10 @@ class RequestBuilder {
   std::optional<Status> run_staged(StagedTensors staged, bool has_in, bool has_out,
                                    TensorPath::By by) {
     const uint64_t window_bytes = queue_.group_board().window_bytes();
-    const StagedRows& rows = staged.rows;
-    const uint64_t bytes = rows.part != 0 ? rows.rows() * kBoardBlockBytes : op().record.bytes;
+    const bool has_rows = staged.rows.part != 0;
     uint64_t offset = 0;
-    staged.window = allocate(std::min(window_bytes, bytes), offset);
+    staged.window = allocate(
+        has_rows ? staged.rows.window_bytes() : std::min(window_bytes, op().record.bytes), offset);
     if (staged.window == nullptr) return std::nullopt;
     op().memory.last_until_end();
     op().window.is_staging = true;
@@ -212,7 +212,8 @@ class RequestBuilder {
     request_.flags |= kRequestStaged | kRequestBlocking;
     request_.in_offset = has_in ? offset : 0;
     request_.out_offset = has_out ? offset : 0;
-    staged.window_blocks = static_cast<uint32_t>(window_bytes / kBoardBlockBytes);
+    staged.window_blocks =
+        static_cast<uint32_t>(has_rows ? staged.rows.places : window_bytes / kBoardBlockBytes);
     staged.count = request_.count;
     staged.dtype = static_cast<Dtype>(request_.dtype);
     staged.input_copy = input_copy_;

@@ -51,7 +51,8 @@ bool StagedOp::copy_in() {
   else
     for_each_piece(in_, copied_in_, copy);
   ++copied_in_;
-  const uint32_t slice_blocks = std::max(1u, staged_.window_blocks / kWindowSlices);
+  const bool has_rows = staged_.rows.part != 0;
+  const uint32_t slice_blocks = has_rows ? 1 : std::max(1u, staged_.window_blocks / kWindowSlices);
   queue_.set_ready(op_.number, copied_in_, copied_in_ == blocks_ || copied_in_ % slice_blocks == 0);
   return true;
 }

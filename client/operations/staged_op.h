@@ -1,7 +1,7 @@
 // Runs an operation on ordinary memory block by block through a window, a small bounce buffer in
 // the segment (kRequestStaged in proto/board.h). A large tensor so passes through the cache once: a
 // block is copied in, folded and copied out. A list of tensors passes as if it were concatenated, a
-// tensor with blocks row by row (StagedRows in daemon/board/sides.h).
+// tensor with blocks row by row (daemon/base/staged_rows.h).
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 #include "client/operations/input_copy.h"
 #include "client/operations/op_queue.h"
 #include "client/rank/tensor_sides.h"
+#include "daemon/base/staged_rows.h"
 #include "daemon/board/board.h"
 
 namespace tutti::client {
@@ -20,8 +21,8 @@ namespace tutti::client {
 struct StagedTensors {
   std::span<const TensorSides> tensors;
   std::byte* window = nullptr;  // In the segment.
-  uint32_t window_blocks = 0;
-  uint64_t count = 0;  // Elements of all tensors.
+  uint32_t window_blocks = 0;   // Or rows, that it holds.
+  uint64_t count = 0;           // Elements of all tensors.
   Dtype dtype = Dtype::f32;
   InputCopy input_copy;
   // Where the one tensor has blocks, and how many its sides have; else the part is 0.
@@ -59,7 +60,9 @@ class StagedOp {
   template <class Copy>
   void for_each_part(uint32_t row, uint64_t blocks, uint64_t first, const Copy& copy);
   std::byte* place_of(uint32_t block) const {
-    return staged_.window + block % staged_.window_blocks * kBoardBlockBytes;
+    return staged_.window + (staged_.rows.part != 0
+                                 ? staged_.rows.offset(block)
+                                 : block % staged_.window_blocks * kBoardBlockBytes);
   }
 
   OpQueue& queue_;

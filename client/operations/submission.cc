@@ -435,8 +435,14 @@ StagedRows rows_of(const Group& group, const CollectiveArgs& args, const SideByt
                    may_share(collective, reinterpret_cast<uintptr_t>(args.in),
                              reinterpret_cast<uintptr_t>(args.out), bytes);
   if (!may) return {};
-  return staged_rows(collective, static_cast<Dtype>(args.dtype), args.count,
-                     {group.rank, static_cast<uint32_t>(group.ranks.size())});
+  const Blocks blocks{collective, static_cast<uint32_t>(args.root),
+                      static_cast<uint32_t>(group.ranks.size())};
+  const auto dtype = static_cast<Dtype>(args.dtype);
+  const GroupBoard& board = group.queue->group_board();
+  if (board.is_local()) return staged_rows(blocks, group.rank, dtype, args.count);
+  const StagedRows rows =
+      staged_rows_between_hosts(blocks, group.rank, dtype, args.count, board.window_bytes());
+  return rows.part == 0 || rows.rows() == 1 ? StagedRows() : rows;
 }
 
 std::optional<Status> run_staged(RequestBuilder& builder, const CollectiveArgs& args,

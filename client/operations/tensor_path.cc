@@ -15,13 +15,13 @@ constexpr uint64_t kCopiedBytesMax = 2 * kBoardBlockBytes;
 // wait: the worker, which may have no core of its own, need not be woken.
 constexpr uint64_t kUnpassedBytesMax = 8 * kBoardBlockBytes;
 
-// Blocks pass where all ranks are on one host. Between hosts the window must hold a whole slice of
-// the engine, whose size grows with the number of hosts.
+// Between hosts the window must hold a whole slice of the engine, whose size grows with the number
+// of hosts; rows are slices that it holds.
 bool suits_window(const CallShape& call) {
-  if (call.lacks_window) return false;
-  if (call.is_local) return (call.is_elementwise || call.has_rows) && call.bytes > kCopiedBytesMax;
-  return call.is_elementwise && call.bytes > call.window_bytes / kWindowSlices &&
-         call.hosts * kSlicePartBytes <= call.window_bytes;
+  if (call.lacks_window || !(call.is_elementwise || call.has_rows)) return false;
+  if (call.is_local) return call.bytes > kCopiedBytesMax;
+  return call.bytes > call.window_bytes / kWindowSlices &&
+         (call.has_rows || call.hosts * kSlicePartBytes <= call.window_bytes);
 }
 
 bool may_use_thread(const CallShape& call) {

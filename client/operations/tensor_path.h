@@ -12,7 +12,7 @@ struct CallShape {
   bool is_on_gpu = false;  // In the memory of a GPU, or on a stream.
   bool is_list = false;
   bool is_elementwise = true;  // No blocks, and no barrier.
-  bool has_rows = false;       // Its blocks may pass through windows in rows: see StagedRows.
+  bool has_rows = false;       // Its blocks may pass through a window in rows: see StagedRows.
   bool is_shared = false;      // A side is in the segment; false for a list.
   // The group:
   bool is_local = true;       // All its ranks are on this host.

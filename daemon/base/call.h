@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/base/signature.h"
+#include "daemon/base/staged_rows.h"
 #include "proto/board.h"
 
 namespace tutti {
@@ -92,7 +93,9 @@ struct Call {
   // Not 0: `in` and `out` are windows of this size, through which ordinary memory passes: its byte
   // b lies at b % window_bytes.
   uint64_t window_bytes = 0;
-  std::function<uint64_t()> filled = nullptr;       // Bytes written to the window so far.
+  StagedRows rows;  // Where tensors with blocks pass through them.
+  // Blocks of the board, or rows, that were written to the window so far.
+  std::function<uint64_t()> filled = nullptr;
   std::optional<DeviceCall> device = std::nullopt;  // `in` and `out` are device addresses.
   bool ranks_only = false;  // Tensors that the worker cannot reach: only the ranks can fold them.
 };

@@ -56,13 +56,12 @@ bool add_listed(const MemberRequest& asked, MatchedOp& op, MatchedOp::Member& me
 // Both sides pass through one window.
 bool add_rows(const MemberRequest& asked, const SideBytes& sides, MatchedOp& op,
               MatchedOp::Member& member, GroupPlace place) {
-  const StagedRows rows = staged_rows(op.collective, op.dtype, op.count, place);
+  const StagedRows rows = staged_rows(op.sizes.blocks(), place.rank, op.dtype, op.count);
   if (op.sizes.has_counts() || rows.part == 0 || rows.rows() > INT32_MAX) return false;
   const uint64_t offset = sides.in != 0 ? asked.request.in_offset : asked.request.out_offset;
-  const uint64_t places = std::min<uint64_t>(rows.rows(), kWindowBlocks);
   const uint64_t element = size_of(op.dtype);
   if (sides.in != 0 && sides.out != 0 && asked.request.out_offset != offset) return false;
-  if (!is_aligned_in(asked.memory, offset, places * kBoardBlockBytes, element)) return false;
+  if (!is_aligned_in(asked.memory, offset, rows.window_bytes(), element)) return false;
   std::byte* const at = asked.memory.base + offset;
   member.in = sides.in != 0 ? at + rows.in * element : nullptr;
   member.out = sides.out != 0 ? at + rows.out * element : nullptr;
@@ -228,8 +227,7 @@ void run_share(MatchedOp& op, uint32_t share, const StagedBlock& range, Kernel k
   const size_t element = size_of(op.dtype);
   const auto offset = [&](const MatchedOp::Member& member, uint64_t first, uint32_t index) {
     if (!member.staged) return (first + range.first) * element;
-    const uint64_t row = range.first / op.rows.part;
-    return row % kWindowBlocks * kBoardBlockBytes + index * op.rows.part * element;
+    return op.rows.offset(range.first / op.rows.part) + index * op.rows.part * element;
   };
   const RankRange senders = blocks.senders(share);
   const RankRange receivers = blocks.receivers(share);

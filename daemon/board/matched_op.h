@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "daemon/base/block_sizes.h"
+#include "daemon/base/staged_rows.h"
 #include "daemon/board/local_folds.h"
-#include "daemon/board/sides.h"
 #include "daemon/board/transitions.h"
 #include "daemon/kernel/kernel.h"
 #include "proto/board.h"

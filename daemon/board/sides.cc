@@ -1,15 +1,6 @@
 #include "daemon/board/sides.h"
 
-#include "proto/board.h"
-
 namespace tutti {
-namespace {
-
-constexpr uint64_t kPartMultiple = 64;    // Of elements: kernels like whole cache lines.
-constexpr uint64_t kPartBytesMin = 2048;  // Of one block in a row: less is slow to copy.
-
-}  // namespace
-
 std::optional<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t count,
                                     uint32_t root, GroupPlace place) {
   if (has_blocks(collective))
@@ -35,20 +26,6 @@ std::optional<SideBytes> side_bytes(const BlockSizes& sizes, Dtype dtype, uint32
     bytes.own_block = element * (has_output_blocks(collective) ? sizes.first_in_output(rank)
                                                                : sizes.first_in_input(rank));
   return bytes;
-}
-
-// The two sides of a row lie as those of a call in place do, where that may be.
-StagedRows staged_rows(Collective collective, Dtype dtype, uint64_t count, GroupPlace place) {
-  const uint64_t shares = uint64_t{place.size} * (has_in_place(collective) ? 1 : 2);
-  StagedRows rows{count};
-  rows.part = kBoardBlockBytes / size_of(dtype) / shares / kPartMultiple * kPartMultiple;
-  if (rows.part * size_of(dtype) < kPartBytesMin) rows.part = 0;
-  const uint64_t own = place.rank * rows.part;
-  if (!has_in_place(collective))
-    rows.out = place.size * rows.part;
-  else
-    (has_output_blocks(collective) ? rows.in : rows.out) = own;
-  return rows;
 }
 
 bool has_in_place(Collective collective) {

@@ -2,7 +2,6 @@
 // overlap. The client, ranks that fold and the worker share these rules.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -31,22 +30,6 @@ std::optional<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t
                                     uint32_t root, GroupPlace place);
 // For a collective with blocks.
 std::optional<SideBytes> side_bytes(const BlockSizes& sizes, Dtype dtype, uint32_t rank);
-
-// How tensors with blocks of one size pass through the window of a rank: in rows. Row r has part r
-// of every block, `part` elements of it (the last row fewer), and takes one place of the window, as
-// board blocks of other tensors do; there, a side's part of its block i begins `part` * i elements
-// behind the side's first one.
-struct StagedRows {
-  uint64_t count = 0;  // Elements of a block of the tensors.
-  uint64_t part = 0;   // 0: in a group that large such tensors do not pass through windows.
-  uint64_t in = 0;     // The first element of the rank's input in a row's place, and of its output.
-  uint64_t out = 0;
-
-  uint64_t rows() const { return (count + part - 1) / part; }
-  uint64_t first(uint64_t row) const { return row * part; }
-  uint64_t elements(uint64_t row) const { return std::min(part, count - first(row)); }
-};
-StagedRows staged_rows(Collective collective, Dtype dtype, uint64_t count, GroupPlace place);
 
 // Whether a call may be in place. An all_to_all may not: its input and output are disjoint.
 bool has_in_place(Collective collective);

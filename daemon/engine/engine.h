@@ -30,6 +30,7 @@
 
 #include "daemon/base/call.h"
 #include "daemon/base/op_id.h"
+#include "daemon/base/staged_rows.h"
 #include "daemon/base/status.h"
 #include "daemon/board/board.h"
 #include "daemon/device/device.h"
@@ -106,9 +107,11 @@ struct RankBuffers {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   // 0: `in` and `out` hold the whole tensors. Else they are windows: byte b of a tensor is at
-  // b % window_bytes, which is a multiple of the slice.
+  // b % window_bytes, which is a multiple of the slice; with blocks, it lies as its rows say.
   uint64_t window_bytes = 0;
-  std::function<uint64_t()> filled = nullptr;  // Bytes of the input written to the window so far.
+  // Blocks of the board, or rows, of the input that were written to the window so far.
+  std::function<uint64_t()> filled = nullptr;
+  StagedRows rows = {};  // Of a windowed tensor with blocks; else the part is 0.
   // For an operation on GPUs: whose memory the tensors are in, and the words of the rank's stream.
   int gpu = -1;
   StreamWords words = {};
@@ -190,8 +193,9 @@ struct Operation {
   // number of times, from inside start(), on_frame() or the loop; may cancel the operation. May be
   // empty.
   std::function<void(int from)> mismatch;
-  // The first `bytes` of each windowed tensor are complete and no longer in use. May be empty.
-  std::function<void(uint64_t bytes)> release_window;
+  // The first `blocks` of the board, or rows, of each windowed tensor are complete and no longer in
+  // use. May be empty.
+  std::function<void(uint64_t blocks)> release_window;
   // Called once, from inside an engine call or the loop, after every link has released what it
   // borrowed of the operation's memory.
   std::function<void(Status)> done;

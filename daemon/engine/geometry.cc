@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "daemon/base/staged_rows.h"
+
 namespace tutti {
 
 namespace {
@@ -20,8 +22,8 @@ Geometry::Geometry(const Plan& plan, Dtype dtype, uint64_t count, uint64_t slice
       element_bytes_(size_of(dtype)),
       chunks_(chunk_count(plan)) {
   const auto chunks = static_cast<uint64_t>(chunks_);
-  const uint64_t whole = whole_slice_bytes(slice_bytes, chunks) / element_bytes_;
-  slice_elements_ = has_blocks() ? std::max<uint64_t>(1, whole / chunks) : whole;
+  slice_elements_ = has_blocks() ? block_slice_elements(sizes_.blocks(), dtype, slice_bytes)
+                                 : whole_slice_bytes(slice_bytes, chunks) / element_bytes_;
   slices_ = std::max<uint64_t>(1, (sizes_.largest() + slice_elements_ - 1) / slice_elements_);
 }
 

@@ -34,6 +34,8 @@ class Geometry {
   // hosts leans on a message for each block (schedule.h).
   bool sends_empty_blocks() const { return sizes_.has_counts(); }
   Range slice(int chunk, uint64_t slice) const;
+  // Where there are blocks: elements of each in a slice.
+  uint64_t slice_elements() const { return slice_elements_; }
   // The end of the slice in bytes from the tensor's start. Not where there are blocks.
   uint64_t end_of(uint64_t slice) const;
 
@@ -41,6 +43,13 @@ class Geometry {
   // tensor, of the result.
   uint64_t input_offset(int chunk, const Range& range) const;
   uint64_t output_offset(int chunk, const Range& range) const;
+  // Where there are blocks: the chunk's index among those of such an input, and of such an output.
+  uint32_t index_in_input(int chunk) const {
+    return sizes_.blocks().index_in_input(static_cast<uint32_t>(chunk));
+  }
+  uint32_t index_in_output(int chunk) const {
+    return sizes_.blocks().index_in_output(static_cast<uint32_t>(chunk));
+  }
 
  private:
   bool has_blocks() const { return tutti::has_blocks(sizes_.blocks().collective); }

@@ -5,7 +5,11 @@
 namespace tutti {
 namespace {
 
-uint64_t within(const RankBuffers& rank, uint64_t offset) {
+// `offset`: in the rank's tensor; `index`: of the block among those of the side.
+uint64_t within(const RankBuffers& rank, uint64_t offset, const Range& range, uint32_t index,
+                uint64_t element) {
+  const StagedRows& rows = rank.rows;
+  if (rows.part != 0) return rows.offset(range.first / rows.part) + index * rows.part * element;
   return rank.window_bytes == 0 ? offset : offset % rank.window_bytes;
 }
 
@@ -60,7 +64,8 @@ const std::byte* LocalRanks::input(const RankBuffers& rank, int chunk, const Ran
   }
   if (rank.in == nullptr || !contributes(operation_.execution->plan, rank.rank, chunk))
     return nullptr;
-  return rank.in + within(rank, offset);
+  return rank.in +
+         within(rank, offset, range, geometry_.index_in_input(chunk), size_of(operation_.dtype));
 }
 
 void LocalRanks::inputs(int chunk, const Range& range, std::vector<const std::byte*>& all) const {
@@ -85,7 +90,8 @@ std::byte* LocalRanks::output(const RankBuffers& rank, int chunk, const Range& r
     return tensor->out + (offset - tensor->begin);
   }
   if (rank.out == nullptr || !wants(operation_.execution->plan, rank.rank, chunk)) return nullptr;
-  return rank.out + within(rank, offset);
+  return rank.out +
+         within(rank, offset, range, geometry_.index_in_output(chunk), size_of(operation_.dtype));
 }
 
 void LocalRanks::outputs(int chunk, const Range& range, std::vector<std::byte*>& all) const {

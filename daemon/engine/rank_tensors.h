@@ -29,7 +29,8 @@ class RankTensors final : public HostTensor {
   }
   void released(uint64_t slice) override {
     if (operation_.release_window && slice < finished_)
-      operation_.release_window(geometry_.end_of(slice));
+      operation_.release_window(has_rows() ? slice + 1
+                                           : geometry_.end_of(slice) / kBoardBlockBytes);
   }
   void cancel() override {
     if (operation_.helpers != nullptr) operation_.helpers->cancel();
@@ -41,6 +42,10 @@ class RankTensors final : public HostTensor {
   }
 
  private:
+  bool holds_slices(const RankBuffers& rank) const;
+  uint64_t blocks_until(uint64_t slice) const;
+  bool has_rows() const { return has_blocks(operation_.execution->plan.collective); }
+
   const Operation& operation_;
   const Geometry& geometry_;
   const LocalRanks ranks_;

@@ -312,7 +312,7 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   operation.slice_bytes = options_.slice_bytes;
   operation.agreement = start.agreement;
   for (const auto& [rank, call] : calls) {
-    operation.local.push_back({rank, call.in, call.out, call.window_bytes, call.filled});
+    operation.local.push_back({rank, call.in, call.out, call.window_bytes, call.filled, call.rows});
     if (call.device) {
       operation.local.back().gpu = call.device->gpu;
       operation.local.back().words = call.device->words;
@@ -322,7 +322,7 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
     operation.memory.push_back(call.memory);
     if (call.window_bytes != 0 && !operation.release_window)
       operation.release_window = lifetime_.guard(
-          [this, op = start.op](uint64_t bytes) { parts_.local.release_window(op, bytes); });
+          [this, op = start.op](uint64_t blocks) { parts_.local.release_window(op, blocks); });
   }
   if (signature.on_device) operation.gpus = parts_.gpus();
   if (!signature.on_device) operation.helpers = parts_.local.helpers_of(start.op);

@@ -18,8 +18,9 @@ class LocalPhase {
   virtual ~LocalPhase() = default;
   // Ends the operation, in which this host's ranks were submitted, for all of them.
   virtual void complete(const EpochOp& /*op*/, const Status& /*status*/) {}
-  // The first `bytes` of the operation's windowed tensors hold results and may be overwritten.
-  virtual void release_window(const EpochOp& /*op*/, uint64_t /*bytes*/) {}
+  // The first `blocks` of the board, or rows, of the operation's windowed tensors hold results and
+  // may be overwritten.
+  virtual void release_window(const EpochOp& /*op*/, uint64_t /*blocks*/) {}
   // Submits, from inside, all calls of the operation that local ranks have made and that were not
   // submitted yet.
   virtual void collect_requests(const EpochOp& /*op*/) {}

@@ -146,8 +146,8 @@ void HostBoard::check_unfilled_windows(uint32_t local_rank, const Status& why) {
       if (arrived && is_on_gpus(request, ops_.mapping(local_rank).get()))
         return events_.on_stuck(why);
       if (group->is_local() || !ops_.is_staged(op, local_rank)) continue;
-      const uint64_t bytes = request.count * size_of(static_cast<Dtype>(request.dtype % kDtypes));
-      if (filled_bytes(op.id(), local_rank) < bytes) return events_.on_stuck(why);
+      if (filled_blocks(op.id(), local_rank) < blocks_to_fill(*group, request))
+        return events_.on_stuck(why);
     }
   }
 }
@@ -282,7 +282,7 @@ Call HostBoard::call_of(const BoardOp& op, size_t member) {
                            group.is_local() ? 0 : window_bytes_);
   if (call.window_bytes != 0)
     call.filled = [board = shared_from_this(), id = op.id(), local_rank] {
-      return board->filled_bytes(id, local_rank);
+      return board->filled_blocks(id, local_rank);
     };
   if (call.invalid.ok() && call.ranks_only && !group.is_local())
     call.invalid = invalid_argument("windows and lists are for groups of one host");
@@ -322,15 +322,25 @@ void HostBoard::notify_window_filled(const BoardOp& op) {
     events_.on_window_filled(op.id());
 }
 
-uint64_t HostBoard::filled_bytes(const EpochOp& op, uint32_t local_rank) const {
-  const std::optional<BoardOp> found = ops_.find(op);
-  return found ? found->entry(local_rank).ready.load() * kBoardBlockBytes : 0;
+// Of a window that a tensor of this request passes, or rows.
+uint64_t HostBoard::blocks_to_fill(const HostGroup& group, const Request& request) const {
+  const auto collective = static_cast<Collective>(request.collective % kCollectives);
+  const auto dtype = static_cast<Dtype>(request.dtype % kDtypes);
+  if (!has_blocks(collective)) return board::staged_blocks(request.count, dtype);
+  const StagedRows rows = staged_rows_between_hosts({collective, request.root, group.size}, 0,
+                                                    dtype, request.count, window_bytes_);
+  return rows.part == 0 ? 0 : rows.rows();
 }
 
-void HostBoard::release_window(const EpochOp& op, uint64_t bytes) {
+uint64_t HostBoard::filled_blocks(const EpochOp& op, uint32_t local_rank) const {
+  const std::optional<BoardOp> found = ops_.find(op);
+  return found ? found->entry(local_rank).ready.load() : 0;
+}
+
+void HostBoard::release_window(const EpochOp& op, uint64_t blocks) {
   const std::optional<BoardOp> found = ops_.find(op);
   if (found && found->word.phase == board::Phase::called)
-    ops_.run<board::ReleaseWindow>(*found, static_cast<uint32_t>(bytes / kBoardBlockBytes));
+    ops_.run<board::ReleaseWindow>(*found, static_cast<uint32_t>(blocks));
 }
 
 // ---- Who decides ----

@@ -102,7 +102,7 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   // LocalPhase. Does nothing for an operation that no rank has begun, that ranks fold, or that is
   // over.
   void complete(const EpochOp& op, const Status& status) override;
-  void release_window(const EpochOp& op, uint64_t bytes) override;
+  void release_window(const EpochOp& op, uint64_t blocks) override;
   void collect_requests(const EpochOp& op) override;
   bool let_ranks_fold(const EpochOp& id) override;
   std::shared_ptr<FoldHelpers> helpers_of(const EpochOp& id) override;
@@ -136,7 +136,8 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void forward_member(const BoardOp& called, size_t member);
   bool forward_request(const BoardOp& called, size_t member, uint64_t number);
   Call call_of(const BoardOp& op, size_t member);
-  uint64_t filled_bytes(const EpochOp& op, uint32_t local_rank) const;
+  uint64_t filled_blocks(const EpochOp& op, uint32_t local_rank) const;
+  uint64_t blocks_to_fill(const HostGroup& group, const Request& request) const;
   void notify_window_filled(const BoardOp& op);
   void check_unfilled_windows(uint32_t local_rank, const Status& why);
   void update_ranks_decide();

@@ -121,6 +121,28 @@ Status read_device(const Request& request, const std::byte* base, uint64_t segme
   return {};
 }
 
+// Both sides of a tensor with blocks pass through one window, row by row.
+Status read_rows(const Request& request, const SideBytes& bytes, GroupPlace place,
+                 const board::SegmentView& segment, Call& call) {
+  const auto& [collective, dtype, op, count, root, strategies, layout, on_device] = call.signature;
+  const Blocks blocks{collective, root, place.size};
+  call.rows = staged_rows_between_hosts(blocks, place.rank, dtype, count, call.window_bytes);
+  if (call.rows.part == 0 || call.counts != nullptr)
+    return invalid_argument("such tensors of " + std::string(name_of(collective)) +
+                            " do not pass through windows");
+  if (bytes.in == 0 && bytes.out == 0) return {};
+  const uint64_t offset = bytes.in != 0 ? request.in_offset : request.out_offset;
+  if (bytes.in != 0 && bytes.out != 0 && request.out_offset != offset)
+    return invalid_argument("the sides of " + std::string(name_of(collective)) +
+                            " are in two windows");
+  const uint64_t window = call.rows.window_bytes();
+  if (Status s = check_side("window", offset, window, segment.bytes, dtype); !s.ok()) return s;
+  const size_t element = size_of(dtype);
+  if (bytes.in != 0) call.in = segment.base + offset + call.rows.in * element;
+  if (bytes.out != 0) call.out = segment.base + offset + call.rows.out * element;
+  return {};
+}
+
 Status read_sides(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
                   Call& call) {
   const auto& [collective, dtype, op, count, root, strategies, layout, on_device] = call.signature;
@@ -136,11 +158,10 @@ Status read_sides(const Request& request, GroupPlace place, std::byte* base, uin
     return listed ? read_listed(request, base, segment_bytes, *call.device) : Status();
   }
   const std::string name(name_of(collective));
-  if (call.window_bytes != 0) {
-    if (has_blocks(collective))
-      return invalid_argument("tensors of " + name + " do not pass through windows");
+  if (call.window_bytes != 0 && has_blocks(collective))
+    return read_rows(request, *bytes, place, {base, segment_bytes}, call);
+  if (call.window_bytes != 0)
     bytes = {std::min(bytes->in, call.window_bytes), std::min(bytes->out, call.window_bytes), 0};
-  }
   const uint64_t in = request.in_offset;
   const uint64_t out = request.out_offset;
   if (Status s = check_side("input", in, bytes->in, segment_bytes, dtype); !s.ok()) return s;

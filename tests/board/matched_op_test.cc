@@ -243,7 +243,7 @@ void run_rows(Collective collective, Dtype dtype, uint32_t ranks, uint64_t count
   for (uint32_t row = 0; row < hosts.op().blocks; ++row) {
     const auto copy_all = [&](bool is_out) {
       for (uint32_t rank = 0; rank < ranks; rank += 2) {
-        const StagedRows rows = staged_rows(collective, dtype, count, {rank, ranks});
+        const StagedRows rows = staged_rows({collective, 0, ranks}, rank, dtype, count);
         std::byte* place = hosts.at(rank, kArenaOffset + row % kWindowBlocks * kBoardBlockBytes);
         copy_row(rows, row, element, is_out ? outs[rank] : ins[rank], is_out ? rows.out : rows.in,
                  place, is_out);
@@ -267,7 +267,7 @@ TEST(MatchedOp, BlocksPassThroughWindowsInRows) {
     for (const Dtype dtype : {Dtype::f32, Dtype::u8, Dtype::bf16})
       for (const uint32_t ranks : {1u, 2u, 3u, 5u}) {
         if (!has_blocks(collective)) continue;
-        const StagedRows rows = staged_rows(collective, dtype, 0, {0, ranks});
+        const StagedRows rows = staged_rows({collective, 0, ranks}, 0, dtype, 0);
         run_rows(collective, dtype, ranks, (kWindowBlocks + 1) * rows.part + 77);
         if (HasFatalFailure()) return;
       }

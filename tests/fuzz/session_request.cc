@@ -13,7 +13,7 @@ namespace {
 
 using Wide = unsigned __int128;
 
-alignas(64) std::array<std::byte, kArenaOffset + 64 * 1024> segment;
+alignas(64) std::array<std::byte, kArenaOffset + (4 << 20)> segment;
 
 struct Ask {
   GroupPlace place;
@@ -48,8 +48,11 @@ Ask take_ask(fuzz::Input& input) {
   Ask ask;
   ask.place.size = input.take<uint16_t>() + 1u;
   ask.place.rank = input.take<uint16_t>() % ask.place.size;
-  ask.segment_bytes = kArenaOffset + input.take<uint16_t>();
-  ask.window_bytes = input.take<uint16_t>() % 32 * 512;
+  const uint64_t segment_bytes = input.take<uint16_t>();
+  const uint16_t window = input.take<uint16_t>();
+  const bool for_rows = (window & 0x8000) != 0;  // Their windows are large.
+  ask.segment_bytes = kArenaOffset + segment_bytes * (for_rows ? 64 : 1);
+  ask.window_bytes = window % 32 * (for_rows ? 64 * 1024 : 512);
   ask.request = input.take<Request>();
   const bool known = ask.request.collective < kCollectives;
   ask.collective = known ? static_cast<Collective>(ask.request.collective) : Collective::barrier;
@@ -141,6 +144,22 @@ void check_device(const Ask& ask, const Call& op) {
   require(listed ? count == op.signature.count : op.device->listed.empty(), "a list is whole");
 }
 
+// Both sides lie in one window, each at its place there.
+void check_rows(const Ask& ask, const Call& op) {
+  const size_t element = size_of(op.signature.dtype);
+  const StagedRows& rows = op.rows;
+  require(op.counts == nullptr && rows.part != 0, "blocks that pass in rows have one size");
+  require(rows.places >= 2 && rows.places * rows.place_bytes <= ask.window_bytes,
+          "the rows' places are in the window");
+  require((op.in != nullptr) == (in_bytes(ask, 1) != 0 && op.signature.count != 0), "an input");
+  require((op.out != nullptr) == (out_bytes(ask, 1) != 0 && op.signature.count != 0), "an output");
+  const std::byte* in = op.in != nullptr ? op.in - rows.in * element : nullptr;
+  const std::byte* out = op.out != nullptr ? op.out - rows.out * element : nullptr;
+  const Wide window = op.in != nullptr || op.out != nullptr ? rows.window_bytes() : 0;
+  require(in == nullptr || out == nullptr || in == out, "there is one window");
+  require(lies_inside(in != nullptr ? in : out, window, ask, element), "it lies in the arena");
+}
+
 void check_accepted(const Ask& ask, const Call& op) {
   check_strategy(op.signature.strategies.local, ask.request.local_strategy);
   check_strategy(op.signature.strategies.global, ask.request.global_strategy);
@@ -168,7 +187,7 @@ void check_accepted(const Ask& ask, const Call& op) {
   if (by_ranks) return require(op.in == nullptr && op.out == nullptr, "they are not followed here");
   require(on_device == op.device.has_value(), "device memory is what was asked for");
   if (on_device) return check_device(ask, op);
-  require(op.window_bytes == 0 || !is_by_rank(ask.collective), "no windows of shares");
+  if (op.window_bytes != 0 && is_by_rank(ask.collective)) return check_rows(ask, op);
   const Wide elements = uneven ? 1 : op.signature.count;
   const Wide all = elements * size_of(op.signature.dtype);
   const Wide one = op.window_bytes != 0 ? std::min<Wide>(all, op.window_bytes) : all;

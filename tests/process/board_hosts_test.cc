@@ -27,6 +27,7 @@ class BoardHosts : public ::testing::Test {
 TEST_F(BoardHosts, NothingIsCopiedAsAWhole) {
   EXPECT_EQ(run({1, 1}, check_nothing_is_copied), "");
   EXPECT_EQ(run({3, 3, 3}, check_nothing_is_copied), "");
+  EXPECT_EQ(run({1, 1}, check_no_blocks_are_copied), "");
 }
 
 // As under a launcher that binds ranks: their workers have no other cores.

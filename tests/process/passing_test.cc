@@ -56,17 +56,20 @@ TEST_P(PassingMesh, ManyUnderWayKeepTheirOrder) {
             "");
 }
 
+constexpr const char* kStrategies[] = {"auto", "ring", "centralized", "tree:2"};
+
 // Large enough to pass each rank's window more than once.
 TEST_P(PassingMesh, BlocksOfEveryKindOfCall) {
   EXPECT_EQ(run([](const RankContext& context) {
               Group group = context.join();
+              size_t calls = 0;
               for (const Collective collective : kEveryCollective)
                 for (const Way way : {Way::blocking, Way::by_three})
                   for (const Memory memory : {Memory::ordinary, Memory::by_rank})
                     for (const bool in_place : {false, true}) {
                       if (!has_blocks(collective)) continue;
                       Part part(group, Task{collective, Dtype::f32, Op::mean, 240'001, memory, way,
-                                            in_place, ""});
+                                            in_place, kStrategies[calls++ % 4]});
                       part.begin();
                       part.end();
                     }

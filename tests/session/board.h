@@ -19,7 +19,7 @@ inline int64_t ns_ago(Millis ago) {
 using Numbers = std::vector<uint64_t>;
 
 // For a staged tensor between hosts.
-inline constexpr uint64_t kTestWindowBytes = 2 * kBoardBlockBytes;
+inline constexpr uint64_t kTestWindowBytes = 8 * kBoardBlockBytes;
 
 // The ranks of a job that are on one host: all, but for the last ones where some are elsewhere.
 class BoardTest : public testing::Test {

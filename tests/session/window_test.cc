@@ -18,6 +18,15 @@ class WindowTest : public BoardTest {
     request.out_offset = request.in_offset = kArenaOffset;
     return request;
   }
+  // A tensor with blocks, in kBlocks rows.
+  static Request in_rows() {
+    Request request = staged();
+    request.collective = TUTTI_ALL_GATHER;
+    const Blocks blocks{Collective::all_gather, 0, 3};
+    request.count =
+        kBlocks * staged_rows_between_hosts(blocks, 0, Dtype::f32, 1, kTestWindowBytes).part;
+    return request;
+  }
   void fill(uint32_t rank, uint64_t number, uint32_t blocks) {
     entry(number, rank).ready = blocks;
     call(number);
@@ -36,10 +45,10 @@ TEST_F(WindowTest, TheWorkerLearnsWhatWindowsHold) {
   EXPECT_EQ(taken.window_bytes, kTestWindowBytes);
   told_.filled.clear();
   fill(1, 0, 2);
-  EXPECT_EQ(taken.filled(), 2 * kBoardBlockBytes);
+  EXPECT_EQ(taken.filled(), 2u);
   EXPECT_EQ(events(0).requests[0].filled(), 0u);
   EXPECT_EQ(told_.filled, Numbers{0}) << "once for all ranks";
-  board_->release_window({0, 0}, kBoardBlockBytes);
+  board_->release_window({0, 0}, 1);
   EXPECT_EQ(slot(0).passed.load(), pack(board::Count{1, 1}));
 }
 
@@ -55,6 +64,32 @@ TEST_F(WindowTest, WhoDiesWithItsWindowHalfFilledEndsTheEpoch) {
 
 TEST_F(WindowTest, WhoDiesWithAllInItsWindowEndsNothing) {
   for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
+  fill(1, 0, kBlocks);
+  trainer(1).hang_up();
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
+  EXPECT_TRUE(told_.stuck.empty());
+}
+
+TEST_F(WindowTest, RowsAreFilledAsBlocksAre) {
+  for (const uint32_t rank : {0, 1}) arrive(rank, 0, in_rows());
+  call(0);
+  drain(loop_);
+  const Call& taken = events(1).requests.at(0);
+  EXPECT_TRUE(taken.invalid.ok()) << taken.invalid.to_string();
+  EXPECT_EQ(taken.rows.rows(), kBlocks);
+  EXPECT_EQ(taken.in - taken.out, static_cast<ptrdiff_t>(taken.rows.part * sizeof(float)))
+      << "as in place: the block of rank 1 is the second";
+  fill(1, 0, kBlocks - 1);
+  EXPECT_EQ(taken.filled(), kBlocks - 1);
+  EXPECT_TRUE(told_.stuck.empty());
+  trainer(1).hang_up();
+  ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
+  ASSERT_EQ(told_.stuck.size(), 1u);
+  EXPECT_EQ(told_.stuck[0].culprit(), (Culprit{1, "here"}));
+}
+
+TEST_F(WindowTest, WhoDiesWithAllInItsRowsEndsNothing) {
+  for (const uint32_t rank : {0, 1}) arrive(rank, 0, in_rows());
   fill(1, 0, kBlocks);
   trainer(1).hang_up();
   ASSERT_TRUE(await(loop_, [&] { return events(1).ends == 1; }));
