@@ -227,7 +227,8 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
  * output and count is reduced once: all ranks must then repeat it.
  *
  * Tensors are not copied if the group is on one host and all are memory from tutti_alloc().
- * Otherwise they are copied block by block if the call blocks, and as a whole if it does not.
+ * Otherwise they are copied block by block if the call blocks, and as a whole if it does not and
+ * the buffers need not stay.
  * Between hosts a call with `work` blocks if the segment has no room for that copy: all ranks must
  * make their calls on all groups in one order.
  *

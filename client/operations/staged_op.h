@@ -12,7 +12,6 @@
 #include "client/operations/input_copy.h"
 #include "client/operations/op_queue.h"
 #include "client/rank/tensor_sides.h"
-#include "daemon/base/staged_rows.h"
 #include "daemon/board/board.h"
 
 namespace tutti::client {

@@ -10,6 +10,11 @@
 
 namespace tutti {
 
+// Whether a call may be in place. An all_to_all may not: its input and output are disjoint.
+constexpr bool has_in_place(Collective collective) {
+  return !(has_input_blocks(collective) && has_output_blocks(collective));
+}
+
 // A range of ranks.
 struct RankRange {
   uint32_t begin = 0;

@@ -8,10 +8,6 @@ namespace {
 constexpr uint64_t kPartMultiple = 64;    // Of elements: kernels like whole cache lines.
 constexpr uint64_t kPartBytesMin = 2048;  // Of one block in a row: less is slow to copy.
 
-bool has_in_place(Collective collective) {
-  return !(has_input_blocks(collective) && has_output_blocks(collective));
-}
-
 // Parts in a row's place: of the larger side, or of both.
 uint64_t parts_of(const Blocks& blocks) {
   return uint64_t{blocks.ranks} * (has_in_place(blocks.collective) ? 1 : 2);

@@ -1,6 +1,7 @@
 #include "daemon/board/sides.h"
 
 namespace tutti {
+
 std::optional<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t count,
                                     uint32_t root, GroupPlace place) {
   if (has_blocks(collective))
@@ -26,10 +27,6 @@ std::optional<SideBytes> side_bytes(const BlockSizes& sizes, Dtype dtype, uint32
     bytes.own_block = element * (has_output_blocks(collective) ? sizes.first_in_output(rank)
                                                                : sizes.first_in_input(rank));
   return bytes;
-}
-
-bool has_in_place(Collective collective) {
-  return !(has_input_blocks(collective) && has_output_blocks(collective));
 }
 
 bool may_share(Collective collective, uint64_t in, uint64_t out, const SideBytes& bytes) {

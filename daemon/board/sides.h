@@ -31,9 +31,6 @@ std::optional<SideBytes> side_bytes(Collective collective, Dtype dtype, uint64_t
 // For a collective with blocks.
 std::optional<SideBytes> side_bytes(const BlockSizes& sizes, Dtype dtype, uint32_t rank);
 
-// Whether a call may be in place. An all_to_all may not: its input and output are disjoint.
-bool has_in_place(Collective collective);
-
 // Whether the sides at these offsets are disjoint, or overlap as SideBytes::own_block says.
 bool may_share(Collective collective, uint64_t in, uint64_t out, const SideBytes& bytes);
 

@@ -29,6 +29,16 @@ bool is_on_gpus(const Request& request, const Mapping* memory) {
   return done.load() != asked.value;
 }
 
+// Blocks of the board, or rows, in which the request's tensor passes through its window.
+uint64_t blocks_to_fill(const HostGroup& group, const Request& request, uint64_t window_bytes) {
+  const auto collective = static_cast<Collective>(request.collective % kCollectives);
+  const auto dtype = static_cast<Dtype>(request.dtype % kDtypes);
+  if (!has_blocks(collective)) return board::staged_blocks(request.count, dtype);
+  const StagedRows rows = staged_rows_between_hosts({collective, request.root, group.size}, 0,
+                                                    dtype, request.count, window_bytes);
+  return rows.part == 0 ? 0 : rows.rows();
+}
+
 }  // namespace
 
 Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, const HostRanks& host,
@@ -146,7 +156,7 @@ void HostBoard::check_unfilled_windows(uint32_t local_rank, const Status& why) {
       if (arrived && is_on_gpus(request, ops_.mapping(local_rank).get()))
         return events_.on_stuck(why);
       if (group->is_local() || !ops_.is_staged(op, local_rank)) continue;
-      if (filled_blocks(op.id(), local_rank) < blocks_to_fill(*group, request))
+      if (filled_blocks(op.id(), local_rank) < blocks_to_fill(*group, request, window_bytes_))
         return events_.on_stuck(why);
     }
   }
@@ -320,16 +330,6 @@ void HostBoard::notify_window_filled(const BoardOp& op) {
         return ops_.is_attached(local_rank) && ops_.is_staged(op, local_rank);
       }))
     events_.on_window_filled(op.id());
-}
-
-// Of a window that a tensor of this request passes, or rows.
-uint64_t HostBoard::blocks_to_fill(const HostGroup& group, const Request& request) const {
-  const auto collective = static_cast<Collective>(request.collective % kCollectives);
-  const auto dtype = static_cast<Dtype>(request.dtype % kDtypes);
-  if (!has_blocks(collective)) return board::staged_blocks(request.count, dtype);
-  const StagedRows rows = staged_rows_between_hosts({collective, request.root, group.size}, 0,
-                                                    dtype, request.count, window_bytes_);
-  return rows.part == 0 ? 0 : rows.rows();
 }
 
 uint64_t HostBoard::filled_blocks(const EpochOp& op, uint32_t local_rank) const {

@@ -137,7 +137,6 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   bool forward_request(const BoardOp& called, size_t member, uint64_t number);
   Call call_of(const BoardOp& op, size_t member);
   uint64_t filled_blocks(const EpochOp& op, uint32_t local_rank) const;
-  uint64_t blocks_to_fill(const HostGroup& group, const Request& request) const;
   void notify_window_filled(const BoardOp& op);
   void check_unfilled_windows(uint32_t local_rank, const Status& why);
   void update_ranks_decide();

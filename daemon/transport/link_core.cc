@@ -260,9 +260,10 @@ void LinkCore::on_tick() {
                             std::to_string(silence_ms_ * (kSilentTicksMax - 1) / kSilentTicksMax) +
                             " ms (silence_ms = " + std::to_string(silence_ms_) + ")";
   const Status cause = unavailable(peer_ + " has not answered" + limit);
-  if (is_stuck()) return close_with(cause, unavailable("data sent to it got no answer" + limit));
   // One more passed before the first.
-  if (silent_ticks_ >= kSilentTicksMax - 1) fail(cause);
+  if (silent_ticks_ >= kSilentTicksMax - 1) return fail(cause);
+  // The peer still reads what comes by this connection.
+  if (is_stuck()) close_with(cause, unavailable("what it sent got no answer" + limit));
 }
 
 }  // namespace tutti

@@ -8,7 +8,8 @@
 // failed or the peer said goodbye.
 //
 // Silence: each side sends a ping if it has sent nothing else for a quarter of silence_ms. It fails
-// the link if it has received nothing for more than three quarters, unless peer_is_alive().
+// the link if it has received nothing for more than three quarters, unless peer_is_alive(), and
+// closes it if is_stuck().
 //
 // Threads: state changes and timers run on the transport's loop. Frames may be sent and delivered
 // on any thread; what these share with the loop is guarded by mutex_, which is never held while a

@@ -92,7 +92,7 @@ Prober::Next Prober::answered(int index, uint32_t number, TimePoint now) {
   const int steps = kSmall + (host.padding > 0 ? kLarge : 0);
   if (host.step < steps) return {ask(host, now), std::nullopt};
   const LinkFigures figures = figures_of(host);
-  host.asked = host.padding == 0 || figures.byte_us > 0;
+  host.is_vague = host.padding > 0 && figures.byte_us == 0;
   return {std::nullopt, figures};
 }
 
@@ -106,7 +106,8 @@ LinkFigures Prober::figures_of(const Host& host) {
 
 bool Prober::is_due(int index, TimePoint now) const {
   const Host& host = hosts_[static_cast<size_t>(index)];
-  return !host.open && (!host.asked || now - host.sent > kAgainAfter);
+  const Millis after = host.is_vague ? kVagueAgainAfter : kAgainAfter;
+  return !host.open && (!host.asked || now - host.sent > after);
 }
 
 }  // namespace tutti

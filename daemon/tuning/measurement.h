@@ -77,6 +77,7 @@ class Prober {
   static constexpr int kSmall = 8;
   static constexpr int kLarge = 6;
   static constexpr Millis kAgainAfter{60'000};
+  static constexpr Millis kVagueAgainAfter{100};
 
   struct Question {
     uint32_t number = 0;
@@ -92,8 +93,8 @@ class Prober {
     std::optional<LinkFigures> figures;
   };
   Next answered(int host, uint32_t number, TimePoint now);
-  // No series is open, and the last one began more than kAgainAfter ago, or found that a large
-  // question takes no longer than an empty one: then others used the cores.
+  // No series is open, and the last question is older than kAgainAfter; or kVagueAgainAfter where
+  // large ones took no longer than empty ones, because others used the cores.
   bool is_due(int host, TimePoint now) const;
 
  private:
@@ -101,6 +102,7 @@ class Prober {
     uint32_t number = 0;  // The last question's.
     bool open = false;
     bool asked = false;
+    bool is_vague = false;  // The last series has not told what a byte takes.
     int step = 0;
     uint64_t padding = 0;
     TimePoint sent;

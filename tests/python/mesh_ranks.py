@@ -21,8 +21,9 @@ sys.exit(3)
 _INTERRUPTED = """
 import sys, numpy, tutti
 from inside import interrupt_inside
+from tutti import _work
 group = tutti.join(timeout=60)
-xs = [numpy.full(3 << 20, group.rank + 1.0) for _ in range(2)]
+xs = [numpy.full(int(sys.argv[2]), group.rank + 1.0) for _ in range(2)]
 call = eval(sys.argv[1])
 if group.rank == 0:
     interrupt_inside()
@@ -30,12 +31,16 @@ if group.rank == 0:
         call(xs)
     except KeyboardInterrupt:
         group.send(numpy.ones(1), 1)
-        del xs
 else:
     group.recv(numpy.zeros(1), 0)
     call(xs)
     assert {xs[0].min(), xs[0].max()} == {3}, xs
 assert group.all_reduce(numpy.ones(1))[0] == 2
+while _work._kept:
+    _work.drop_ended()
+for x in xs:
+    x[:] = group.rank + 1
+    assert set(group.all_reduce(x)) == {3}, "what was in use may be used again"
 print("worked")
 """
 
@@ -65,9 +70,10 @@ class Mesh(unittest.TestCase):
 
     def test_ctrl_c_ends_a_wait_and_not_its_operation(self):
         for hosts in (1, 2):
-            for call in ("lambda xs: group.all_reduce(xs[0])",
-                         "lambda xs: group.all_reduce_many(xs)"):
-                code, output = self.run_ranks(hosts, "-c", _INTERRUPTED, call)
+            for size, call in ((3 << 20, "lambda xs: group.all_reduce(xs[0])"),
+                               (3 << 20, "lambda xs: group.all_reduce_many(xs)"),
+                               (9 << 10, "lambda xs: group.all_reduce(xs[0])")):
+                code, output = self.run_ranks(hosts, "-c", _INTERRUPTED, call, str(size))
                 self.assertEqual((code, output.count("worked")), (0, 2), output)
 
 

@@ -16,8 +16,8 @@ from tutti._error import Error, invalid
 from tutti._handle import Handle, Unique, leave_at_exit, stay_at_exit
 from tutti._library import JoinOptions, Options, check, last_error, library
 from tutti._tensor import Tensor
-from tutti._waiting import WITHOUT_WAIT, interruptible
-from tutti._work import Work, wait_here
+from tutti._waiting import COPIED_BYTES_MAX, WITHOUT_WAIT, interruptible
+from tutti._work import Work, drop_ended, keep, wait_here
 
 
 def _text(value, what):
@@ -96,7 +96,7 @@ class Group(Unique):
     be numbers and lists. New arrays are torch's if the input is, else NumPy's. Elements are floats
     of 16 to 64 bits, integers of 8 to 64 bits, or bools. bfloat16 is that of torch, JAX, TensorFlow
     or ml_dtypes, or a uint16 array with dtype="bf16" or of empty(..., "bf16"). Arrays from empty()
-    are not copied, others are.
+    are not copied; others are, whole or block by block.
 
     An array that is written to (in place, as `out`, by recv) must be known to be writable: DLPack
     capsules without a version are taken to be read-only, unless they are of torch, CuPy, Paddle,
@@ -230,7 +230,7 @@ class Group(Unique):
         calls = [(_many.arguments(name, pairs, op), pairs)
                  for name, pairs in _many.by_dtype(_many.apart(sides)).items()]
         options = self._options(strategy, timeout, _tensor.factor_of(op, factor), stream,
-                                [side for pair in sides for side in pair], stays=blocking)
+                                [side for pair in sides for side in pair], blocking)
         results = [target.x for _, target in sides]
 
         def start(arguments, pairs):
@@ -489,7 +489,7 @@ class Group(Unique):
         """A function that makes the call of `tutti_<verb>` and returns what the verb does. lane,
         waits: see _begin()."""
         tensors, blocking = (source, target), bool(blocking)
-        options = self._options(strategy, timeout, factor, stream, tensors, stays=blocking)
+        options = self._options(strategy, timeout, factor, stream, tensors, blocking)
         uses = _tensor.uses_of(source, target if write_back else None)
         _overlap.check_under_way(uses)
 
@@ -516,6 +516,7 @@ class Group(Unique):
         """What start() returns, which makes a call of C. Ctrl-C ends it where C may wait for others
         before it returns: because the call does (waits), is the first of its lane, for which the
         worker makes a group, or has perhaps no place among the operations under way."""
+        drop_ended()
         last = self._lanes.get(lane)
         if last is None or len(last) == WITHOUT_WAIT and not last[0][0]:
             waits = True
@@ -529,8 +530,12 @@ class Group(Unique):
         """The Work of a call of `tutti_<verb>`; `finish` gives its result once it has ended. uses:
         of its arrays, if it is not waited for at once."""
         handle = ctypes.c_void_p()
-        check(self._call(verb, arguments, options, ctypes.byref(handle)))
         work = Work(handle, tensors, finish)
+        try:
+            check(self._call(verb, arguments, options, ctypes.byref(handle)))
+        finally:  # Ctrl-C may come once the operation has begun.
+            if handle and options.buffers_stay:
+                keep(work)
         if uses:
             _overlap.begin(work, uses)
         return work
@@ -540,11 +545,13 @@ class Group(Unique):
                                                  ctypes.byref(options), work)
 
     @staticmethod
-    def _options(strategy, timeout, factor, stream, tensors, stays=False):
-        """The options of a call with these tensors. Where no stream is given, theirs. stays: the
-        tensors' memory stays as it is until the operation has ended."""
+    def _options(strategy, timeout, factor, stream, tensors, blocking=False):
+        """The options of a call with these tensors. Where no stream is given, theirs. Large arrays
+        of a call that blocks stay as they are until the operation has ended, and need no copy."""
+        bytes_ = sum(side.memory.nbytes for side in tensors if side is not None)
+        stay = blocking and bytes_ > COPIED_BYTES_MAX
         if stream is None:
             stream = _stream.producer_of(tensors)
         return Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
-                       _numbers.milliseconds(timeout, 0), factor, stays,
+                       _numbers.milliseconds(timeout, 0), factor, stay,
                        on_stream=stream is not None, stream=_stream.handle_of(stream))

@@ -6,6 +6,8 @@ STEP_MS = 200  # Longest wait in C of the main thread.
 # While so many operations of a group are under way, a call may wait in C: the library has places
 # for 256, which refused calls take as well.
 WITHOUT_WAIT = 240
+# Arrays of at most so many bytes the library copies as a whole, unless the call waits in C.
+COPIED_BYTES_MAX = 1 << 20
 
 
 def interruptible(call):

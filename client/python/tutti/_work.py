@@ -1,5 +1,8 @@
 """Work under way."""
 
+import atexit
+import contextlib
+import ctypes
 import math
 import time
 
@@ -10,18 +13,36 @@ from tutti._library import check, last_error, library
 from tutti._waiting import STEP_MS
 
 
-# Of blocking calls whose wait Ctrl-C ended.
-_interrupted = []
+# Works of calls that block, whose arrays the library uses until the operation has ended, also where
+# Ctrl-C ends the wait: other ranks count on it.
+_kept = []
+
+
+def keep(work):
+    """Keeps a work that blocks, and its arrays, until its operation has ended."""
+    _kept.append(work)
 
 
 def wait_here(work):
-    """work.wait() for a call that blocks. If Ctrl-C ends the wait, the operation goes on, on which
-    other ranks count: its arrays are kept, and may yet be written, until it has ended."""
+    """work.wait() for a call that blocks."""
     try:
         return work.wait()
-    except BaseException:
-        _interrupted[:] = [one for one in [*_interrupted, work] if not one.done()]
-        raise
+    finally:
+        drop_ended()
+
+
+def drop_ended():
+    """Keeps no longer what has ended. A thread that waits for it has it, too."""
+    for work in list(_kept):
+        if work.done():
+            with contextlib.suppress(ValueError):  # Another thread has dropped it.
+                _kept.remove(work)
+
+
+@atexit.register
+def _outlive_exit():
+    for work in list(_kept):  # Whose arrays threads of the library may use until the process ends.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(work))
 
 
 class Work(Unique):
