@@ -2,7 +2,10 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
+
+#include "daemon/base/cpu_quota.h"
 
 namespace tutti::client {
 namespace {
@@ -22,7 +25,7 @@ constexpr std::chrono::milliseconds kYieldingMax{2};
 bool has_cores_for(uint32_t ranks) {
   cpu_set_t cores;
   if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return false;
-  return static_cast<uint32_t>(CPU_COUNT(&cores)) >= ranks;
+  return std::min(static_cast<size_t>(CPU_COUNT(&cores)), cpu_quota()) >= ranks;
 }
 
 bool Backoff::pause(Awaited awaited) {

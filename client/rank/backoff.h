@@ -8,7 +8,8 @@
 
 namespace tutti::client {
 
-// Whether this process may run on at least one core for each of `ranks` ranks.
+// Whether this process may use at least one core for each of `ranks` ranks: as it is bound, and by
+// the quota of its control groups.
 bool has_cores_for(uint32_t ranks);
 
 // What a process knows about the cores that it waits on.

@@ -68,6 +68,7 @@ Cores::Set Cores::union_of(const std::vector<pid_t>& processes) const {
 void Cores::bind_to(const std::vector<pid_t>& processes) {
   const Set set = union_of(processes);
   count_ = count_of(set);
+  quota_ = cpu_quota();
   for (const pid_t thread : threads_of(getpid()))
     sched_setaffinity(thread, sizeof(set), reinterpret_cast<const cpu_set_t*>(set.data()));
 }

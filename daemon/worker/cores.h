@@ -10,10 +10,13 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <array>
 #include <climits>
 #include <optional>
 #include <vector>
+
+#include "daemon/base/cpu_quota.h"
 
 namespace tutti {
 
@@ -25,9 +28,9 @@ class Cores {
   // threads, because an OpenMP runtime may bind each to one core. Binds to all cores of this
   // process if one of `processes` cannot be read (0 cannot) or they share no core with it.
   void bind_to(const std::vector<pid_t>& processes);
-  size_t count() const { return count_; }
-  // Whether this process has more cores than `trainers`.
-  bool exceed(size_t trainers) const { return count_ > trainers; }
+  // That this process may use: as it is bound, and by the quota of its control groups.
+  size_t count() const { return std::min(count_, quota_); }
+  bool exceed(size_t trainers) const { return count() > trainers; }
 
  private:
   static constexpr size_t kCoresMax = 8192;
@@ -40,6 +43,7 @@ class Cores {
 
   Set own_{};
   size_t count_ = 0;  // Of the cores that this process is bound to.
+  size_t quota_ = cpu_quota();
 };
 
 }  // namespace tutti
