@@ -28,8 +28,8 @@ size_t cores_of_version_1(const std::string& group) {
                   std::ifstream(group + "/cpu.cfs_period_us"));
 }
 
-// Of the group at `path` below `mount`, and of those above it. In a container, the path may be one
-// of the host's, of which only the container's own group is there: as the topmost.
+// The least of the group at `path` below `mount` and those above it. In a container, the path may
+// be one of the host's, of which only the container's own group is there: as the topmost.
 template <class CoresOf>
 size_t least_upwards(const std::string& mount, std::string path, const CoresOf& cores_of_group) {
   size_t least = cores_of_group(mount);

@@ -42,11 +42,11 @@ inline bool is_door(const std::string& include) {
 
 // The doors to what the client's library links as well.
 inline const std::set<std::string> kForClients = {
-    "daemon/base/address.h",   "daemon/base/fd.h",       "daemon/base/framing.h",
-    "daemon/base/hash.h",      "daemon/base/no_throw.h", "daemon/base/program.h",
-    "daemon/base/signature.h", "daemon/base/status.h",   "daemon/base/strategy.h",
-    "daemon/kernel/kernel.h",  "daemon/board/board.h",   "daemon/base/token.h",
-    "daemon/cuda/cuda.h",      "daemon/trace/trace.h"};
+    "daemon/base/address.h",   "daemon/base/fd.h",        "daemon/base/framing.h",
+    "daemon/base/hash.h",      "daemon/base/no_throw.h",  "daemon/base/program.h",
+    "daemon/base/cpu_quota.h", "daemon/base/signature.h", "daemon/base/status.h",
+    "daemon/base/strategy.h",  "daemon/kernel/kernel.h",  "daemon/board/board.h",
+    "daemon/base/token.h",     "daemon/cuda/cuda.h",      "daemon/trace/trace.h"};
 // What an operation does to two values, for the kernels of other processors.
 constexpr std::string_view kArithmetic = "daemon/kernel/arithmetic.h";
 
