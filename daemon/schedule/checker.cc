@@ -42,6 +42,8 @@ Status outside(int host, std::string_view what) {
 Result<Progress> take_step(const Plan& plan, Prover& prover, int host, const Step& step) {
   if (step.chunk < 0 || step.chunk >= chunk_count(plan)) return outside(host, "no such chunk");
   if (step.kind == StepKind::finish) return done_if(prover.finish(host, step.chunk));
+  if (step.kind == StepKind::take || step.kind == StepKind::add)
+    return done_if(prover.contribute(host, step));
   if (step.peer < 0 || step.peer >= static_cast<int>(plan.hosts.size()) || step.peer == host)
     return outside(host, "no such peer");
   if (step.kind == StepKind::send) return done_if(prover.send(host, step.peer, step.chunk));

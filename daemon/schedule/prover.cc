@@ -21,7 +21,7 @@ Prover::Prover(const Plan& plan)
       hosts_(static_cast<int>(plan.hosts.size())),
       chunks_(chunk_count(plan)),
       combines_(combines(plan.collective)),
-      symbols_(hosts_),
+      symbols_(plan.reproducible ? world_size(plan) : hosts_),
       values_(static_cast<size_t>(hosts_) * chunks_),
       channels_(static_cast<size_t>(hosts_) * hosts_),
       finisher_(chunks_, -1),
@@ -33,7 +33,7 @@ Prover::Prover(const Plan& plan)
     past_[host].started[host] = true;
     for (int chunk = 0; chunk < chunks_; ++chunk) {
       value(host, chunk).clock.resize(hosts_);
-      if (host_contributes(plan, host, chunk))
+      if (!plan.reproducible && host_contributes(plan, host, chunk))
         value(host, chunk).expression = symbols_.contribution(host, chunk);
     }
   }
@@ -43,7 +43,11 @@ bool Prover::has_message(int from, int to) const {
   return channel(from, to).taken < channel(from, to).messages.size();
 }
 
+// To a value that is reduced: one a host, or one a rank where each is combined by itself.
+int Prover::all_contributions() const { return plan_.reproducible ? world_size(plan_) : hosts_; }
+
 int Prover::contributions(int chunk) const {
+  if (combines_) return all_contributions();
   int count = 0;
   for (int host = 0; host < hosts_; ++host) count += host_contributes(plan_, host, chunk) ? 1 : 0;
   return count;
@@ -53,7 +57,8 @@ Status Prover::may_leave(int from, int chunk) const {
   const int expression = value(from, chunk).expression;
   if (expression == Symbols::kNothing)
     return internal_error(whose(from, chunk) + "a value is sent where there is none");
-  if (combines_ && symbols_.count(expression) == hosts_ && !symbols_.is_finished(expression))
+  if (combines_ && symbols_.count(expression) == all_contributions() &&
+      !symbols_.is_finished(expression))
     return internal_error(whose(from, chunk) + "the complete value leaves unfinished");
   return {};
 }
@@ -141,11 +146,53 @@ Status Prover::finish(int host, int chunk) {
   Value& mine = value(host, chunk);
   if (!combines_) return internal_error(whose(host, chunk) + "nothing to finish was combined");
   if (finisher_[chunk] >= 0) return internal_error(whose(host, chunk) + "it is finished twice");
-  if (mine.expression == Symbols::kNothing || symbols_.count(mine.expression) != hosts_)
-    return internal_error(whose(host, chunk) + "it is finished before it is complete");
+  if (Status status = complete(host, chunk); !status.ok()) return status;
   if (Status status = unlent(host, chunk); !status.ok()) return status;
   finisher_[chunk] = host;
   mine.expression = symbols_.finish(mine.expression);
+  ++mine.clock[host];
+  return {};
+}
+
+Status Prover::complete(int host, int chunk) {
+  const int expression = value(host, chunk).expression;
+  if (expression == Symbols::kNothing || symbols_.count(expression) != all_contributions())
+    return internal_error(whose(host, chunk) + "it is finished before it is complete");
+  if (plan_.reproducible && expression != in_rank_order(chunk))
+    return internal_error(whose(host, chunk) + "it is not combined in the order of the ranks");
+  return {};
+}
+
+// ((x0 op x1) op x2) ...
+int Prover::in_rank_order(int chunk) {
+  int expression = symbols_.contribution(0, chunk);
+  for (int rank = 1; rank < world_size(plan_); ++rank)
+    expression = symbols_.combine(expression, symbols_.contribution(rank, chunk));
+  return expression;
+}
+
+// A contribution that is taken by itself stays where it is: nothing is overwritten, and what was
+// lent before stays lent.
+Status Prover::contribute(int host, const Step& step) {
+  const std::vector<int>& here = plan_.hosts[host];
+  const bool takes = step.kind == StepKind::take;
+  if (!plan_.reproducible)
+    return internal_error(whose(host, step.chunk) + "its ranks were combined already");
+  if (step.first < 0 || step.ranks < 1 || step.first + step.ranks > static_cast<int>(here.size()))
+    return internal_error(whose(host, step.chunk) + "no such ranks");
+  Value& mine = value(host, step.chunk);
+  int expression = takes ? Symbols::kNothing : mine.expression;
+  if (!takes && expression == Symbols::kNothing)
+    return internal_error(whose(host, step.chunk) + "nothing is there to add to");
+  if (!takes || step.ranks > 1)
+    if (Status status = unlent(host, step.chunk); !status.ok()) return status;
+  for (int place = step.first; place < step.first + step.ranks; ++place) {
+    const int own = symbols_.contribution(here[place], step.chunk);
+    if (expression != Symbols::kNothing && symbols_.overlap(expression, own))
+      return internal_error(whose(host, step.chunk) + "a contribution is doubled");
+    expression = expression == Symbols::kNothing ? own : symbols_.combine(expression, own);
+  }
+  mine.expression = expression;
   ++mine.clock[host];
   return {};
 }

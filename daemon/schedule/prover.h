@@ -26,6 +26,8 @@ class Prover {
   // Takes the next message from `from`; has_message() must hold.
   Status receive(int at, int from, int chunk, bool reduces);
   Status finish(int host, int chunk);
+  // `step`: a take or an add.
+  Status contribute(int host, const Step& step);
   Status notify(int from, int to);
   Status await(int at, int from);
 
@@ -77,7 +79,10 @@ class Prover {
   void learn(int host, const Message& message);
   Status conclude_chunk(int chunk) const;
   Status conclude_agreement() const;
+  Status complete(int host, int chunk);
   int contributions(int chunk) const;
+  int all_contributions() const;
+  int in_rank_order(int chunk);
 
   const Plan& plan_;
   const int hosts_;

@@ -27,6 +27,7 @@ bool is_well_formed(const Plan& plan) {
       seen[rank] = true;
     }
   }
+  if (plan.reproducible && !reduces(plan.collective)) return false;
   return !has_root(plan.collective) || (plan.root >= 0 && plan.root < n);
 }
 
@@ -91,6 +92,13 @@ Blocks blocks_of(const Plan& plan) {
           static_cast<uint32_t>(world_size(plan))};
 }
 
+void cost_by_form(const Plan& plan, Tally& tally) {
+  const Level level = level_among_hosts(plan);
+  Sizes sizes;
+  for (const auto& share : shares_of(plan, level)) sizes.push_back(static_cast<int>(share.size()));
+  (level.forms.*form_of(plan.collective)).cost(level, sizes, tally);
+}
+
 int most(const std::vector<int>& values) { return *std::max_element(values.begin(), values.end()); }
 
 }  // namespace
@@ -112,8 +120,9 @@ int host_of(const Plan& plan, int rank) {
 
 int chunk_count(const Plan& plan) {
   if (has_blocks(plan.collective)) return static_cast<int>(blocks_of(plan).count());
+  if (plan.collective != Collective::all_reduce) return 1;
   const bool splits =
-      plan.collective == Collective::all_reduce && forms_of(plan.strategies.global.kind).splits;
+      plan.reproducible ? rank_order::splits(plan) : forms_of(plan.strategies.global.kind).splits;
   return splits ? static_cast<int>(plan.hosts.size()) : 1;
 }
 
@@ -150,6 +159,7 @@ std::vector<Step> steps_of(const Plan& plan, int host) {
   require(host >= 0 && host < static_cast<int>(plan.hosts.size()), "a host of the plan");
   std::vector<Step> steps;
   if (plan.hosts.size() == 1) return steps;
+  if (plan.reproducible) return rank_order::steps_of(plan, host);
   const Level level = level_among_hosts(plan);
   const auto self = std::find(level.members.begin(), level.members.end(), host);
   const Form& form = level.forms.*form_of(plan.collective);
@@ -160,16 +170,17 @@ std::vector<Step> steps_of(const Plan& plan, int host) {
 Cost cost_of(const Plan& plan) {
   require(is_well_formed(plan), "a plan names every rank once, usable strategies and a root");
   if (plan.hosts.size() == 1) return {};
-  const Level level = level_among_hosts(plan);
-  Sizes sizes;
-  for (const auto& share : shares_of(plan, level)) sizes.push_back(static_cast<int>(share.size()));
-  Tally tally(sizes.size());
-  (level.forms.*form_of(plan.collective)).cost(level, sizes, tally);
+  Tally tally(plan.hosts.size());
+  if (plan.reproducible)
+    rank_order::cost(plan, tally);
+  else
+    cost_by_form(plan, tally);
   return {most(tally.clock), tally.empty_rounds, most(tally.sent), most(tally.received),
           std::accumulate(tally.sent.begin(), tally.sent.end(), int64_t{0})};
 }
 
 std::vector<std::pair<int, int>> host_pairs(const Plan& plan) {
+  require(!plan.reproducible, "a plan whose pairs follow from its strategy");
   const Level level = level_among_hosts(plan);
   std::vector<std::pair<int, int>> pairs;
   if (plan.collective == Collective::all_to_all) {
@@ -189,7 +200,8 @@ std::vector<int> fold_order(const Plan& plan, int host) {
   std::vector<int> order(ranks.size());
   std::iota(order.begin(), order.end(), 0);
   const auto root = std::find(ranks.begin(), ranks.end(), plan.root);
-  if (plan.collective != Collective::reduce || root == ranks.end()) return order;
+  const bool by_rank = plan.collective != Collective::reduce || plan.reproducible;
+  if (by_rank || root == ranks.end()) return order;
   const auto first = order.begin() + (root - ranks.begin());
   std::rotate(order.begin(), first, first + 1);
   return order;

@@ -10,6 +10,9 @@
 //   send         the current value of `chunk` goes to `peer`; never waits
 //   recv         the current value of `chunk` becomes what `peer` sent
 //   recv_reduce  the current value of `chunk` becomes (current op received), in this order
+//   take         the current value of `chunk` becomes the contributions of some of the host's
+//                ranks, combined one by one; only in a reproducible plan
+//   add          the current value of `chunk` becomes (current op those), one by one; as take
 //   finish       this host's value of `chunk` is complete: divide (MEAN) and round; once per chunk
 //                over all hosts, before any copy of the complete value leaves. Nothing is finished
 //                where nothing is combined (broadcast, all_gather, gather, scatter, all_to_all)
@@ -55,6 +58,10 @@
 //
 // A host's blocks travel together. Exact costs: beside the forms, in tree.cc and ring.cc.
 //
+// REPRODUCIBLE PLANS reduce in the order of the ranks, ((x0 op x1) op x2) ..., whatever the hosts
+// and the strategy, which chooses the movement alone: see rank_order.cc. There a host has no value
+// of a chunk at first, and each rank's contribution is taken or added by itself.
+//
 // THE LOCAL PHASE is no movement: a local strategy is only the order in which a host's ranks are
 // folded, which is the board's business.
 #pragma once
@@ -75,6 +82,7 @@ struct Plan {
   int root = 0;  // Where the collective has one.
   Strategies strategies;
   std::vector<std::vector<int>> hosts;
+  bool reproducible = false;  // Only where the collective reduces.
   auto operator<=>(const Plan&) const = default;
 };
 
@@ -83,7 +91,8 @@ int host_of(const Plan& plan, int rank);
 
 // How many chunks the tensor is cut into. Where it consists of blocks, they are the chunks
 // (base/blocks.h). Elsewhere it is split evenly (first chunks one element longer), and chunks may
-// be empty: one chunk a host where Ring does an all_reduce, else one in all.
+// be empty: one chunk a host where Ring does an all_reduce (a reproducible one: where each host has
+// one rank), else one in all.
 int chunk_count(const Plan& plan);
 
 // Whether the rank has a contribution to / must end with the complete value of the chunk.
@@ -93,12 +102,15 @@ bool wants(const Plan& plan, int rank, int chunk);
 bool host_contributes(const Plan& plan, int host, int chunk);
 bool host_wants(const Plan& plan, int host, int chunk);
 
-enum class StepKind : uint8_t { send, recv, recv_reduce, finish, notify, await };
+enum class StepKind : uint8_t { send, recv, recv_reduce, finish, notify, await, take, add };
 
 struct Step {
   StepKind kind;
-  int peer;  // A host; -1 for finish.
+  int peer;  // A host; -1 for finish, take and add.
   int chunk;
+  // For take and add: the host's ranks [first, first + ranks), by their places on it.
+  int first = 0;
+  int ranks = 0;
   bool operator==(const Step&) const = default;
 };
 
@@ -119,13 +131,13 @@ struct Cost {
 Cost cost_of(const Plan& plan);
 
 // The hosts that work with each other: for a ring each and the next one, for a heap each and its
-// parent, for an all_to_all all. Empty where there is one host only.
+// parent, for an all_to_all all. Empty where there is one host only. Not for reproducible plans.
 std::vector<std::pair<int, int>> host_pairs(const Plan& plan);
 
 // ---- The local phase ----
 
 // The ranks of a host in the order in which they are folded, as places in plan.hosts[host]: the
-// root first where a reduce's root lives there, then ascending.
+// root first where a reduce's root lives there and the plan is not reproducible, then ascending.
 std::vector<int> fold_order(const Plan& plan, int host);
 
 }  // namespace tutti

@@ -63,4 +63,11 @@ Form exchange_form();
 Forms forms_of(StrategyKind kind);
 Level level_of(const Strategy& strategy, std::vector<int> members);
 
+// Reproducible plans, of at least two hosts: see rank_order.cc.
+namespace rank_order {
+bool splits(const Plan& plan);  // Whether an all_reduce has one chunk a host.
+Steps steps_of(const Plan& plan, int host);
+void cost(const Plan& plan, Tally& tally);  // By host.
+}  // namespace rank_order
+
 }  // namespace tutti

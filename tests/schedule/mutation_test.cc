@@ -215,6 +215,69 @@ TEST(Mutation, EveryBrokenScheduleIsRefused) {
   EXPECT_GE(mutants, 100000);
 }
 
+bool is_own(const Step& step) { return step.kind == StepKind::take || step.kind == StepKind::add; }
+
+// As refuse_mutants(), for what is done in the order of the ranks only.
+int refuse_mutants_of_order(const Plan& plan) {
+  const Schedule valid = schedule_of(plan);
+  const Judge<Step> judge = [&](const Schedule& mutant) { return check(plan, mutant); };
+  EXPECT_TRUE(judge(valid).ok()) << describe(plan);
+  const auto refuse = [&](const char* name, auto change) {
+    return refuse_all<Step>(plan, name, valid, judge, [&](Schedule& s, size_t at, size_t i) {
+      if (is_own(s[at][i])) change(s[at], i);
+    });
+  };
+  return refuse("drop", [](auto& steps, size_t i) { steps.erase(steps.begin() + i); }) +
+         refuse("other ranks", [](auto& steps, size_t i) { ++steps[i].first; }) +
+         refuse("fewer ranks", [](auto& steps, size_t i) { --steps[i].ranks; }) +
+         refuse("add twice",
+                [](auto& steps, size_t i) {
+                  if (steps[i].kind == StepKind::add)
+                    steps.insert(steps.begin() + i, Step(steps[i]));
+                }) +
+         refuse("take for add",
+                [](auto& steps, size_t i) {
+                  if (steps[i].kind == StepKind::add) steps[i].kind = StepKind::take;
+                }) +
+         refuse("later",
+                [](auto& steps, size_t i) {
+                  if (i + 1 < steps.size() && steps[i + 1].kind == StepKind::recv_reduce)
+                    std::swap(steps[i], steps[i + 1]);
+                }) +
+         refuse("sooner", [](auto& steps, size_t i) {
+           if (i != 0 && steps[i - 1].kind == StepKind::recv_reduce)
+             std::swap(steps[i], steps[i - 1]);
+         });
+}
+
+TEST(Mutation, AnotherOrderThanThatOfTheRanksIsRefused) {
+  const std::vector<Hosts> layouts = {lone_hosts(2),
+                                      lone_hosts(3),
+                                      lone_hosts(5),
+                                      hosts_of({2, 2}),
+                                      hosts_of({3, 1, 2}),
+                                      {{0, 2}, {1, 3}},
+                                      {{1, 4, 6}, {0, 7}, {2, 3, 5}}};
+  int mutants = 0;
+  for (const Hosts& hosts : layouts)
+    for (const Strategy& strategy : {kCentral, tree(2), kRing})
+      for (const Plan& plan : every_reproducible_plan(hosts, strategy))
+        mutants += refuse_mutants_of_order(plan);
+  EXPECT_GE(mutants, 1000);
+}
+
+// A sum that is right in another order, by hand: the root folds its own, then the others'.
+TEST(Mutation, AHeapsOrderIsNoReproducibleOne) {
+  Plan plan = plan_of(Collective::all_reduce, {kCentral, tree(1)}, lone_hosts(3));
+  plan.reproducible = true;
+  const Step own{StepKind::take, -1, 0, 0, 1};
+  const Schedule right_to_left = {{own, reduce(1), finish(), send(1)},
+                                  {own, reduce(2), send(0), recv(0), send(2)},
+                                  {own, send(1), recv(1)}};
+  EXPECT_THAT(check(plan, right_to_left).message(),
+              HasSubstr("it is not combined in the order of the ranks"));
+}
+
 // What reduce and broadcast say without data is there for agreement alone, and all of it is needed.
 TEST(Mutation, NoEmptyMessageCanBeSpared) {
   for (const Plan& plan : plans_to_break()) {

@@ -63,11 +63,23 @@ inline std::vector<Plan> every_plan(const Hosts& hosts, const Strategy& global) 
   return plans;
 }
 
+// Those of them that reduce, in the order of the ranks.
+inline std::vector<Plan> every_reproducible_plan(const Hosts& hosts, const Strategy& global) {
+  std::vector<Plan> plans;
+  for (Plan& plan : every_plan(hosts, global)) {
+    if (!reduces(plan.collective)) continue;
+    plan.reproducible = true;
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
 // So many hosts of one rank each.
 inline Hosts lone_hosts(int n) { return hosts_of(std::vector<int>(static_cast<size_t>(n), 1)); }
 
 inline std::string describe(const Plan& plan) {
-  std::string text = std::string(name_of(plan.collective)) + " " + to_string(plan.strategies) +
+  std::string text = std::string(plan.reproducible ? "reproducible " : "") +
+                     std::string(name_of(plan.collective)) + " " + to_string(plan.strategies) +
                      " root " + std::to_string(plan.root) + " hosts";
   for (const auto& ranks : plan.hosts) {
     text += " [";

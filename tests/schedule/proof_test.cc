@@ -62,6 +62,39 @@ TEST(ScheduleProof, FinishIsTakenOncePerChunkByReducersAlone) {
     }
 }
 
+// Contiguous layouts and others: the checker compares the expression with that of the ranks' order.
+TEST(ScheduleProof, ReproducibleReductionsOfAnyLayout) {
+  std::vector<Hosts> layouts = {{{0, 2}, {1, 3}},
+                                {{2, 3}, {0, 1}},
+                                {{5}, {0, 3, 4}, {1, 2}},
+                                {{1, 4, 6}, {0, 7}, {2, 3, 5}},
+                                {{0, 2, 4, 6}, {1, 3, 5, 7}},
+                                {{1}, {0}},
+                                {{2}, {0}, {1}}};
+  for (int n = 1; n <= 17; ++n) layouts.push_back(lone_hosts(n));
+  for (const auto& sizes : std::vector<std::vector<int>>{
+           {2, 1}, {1, 2}, {2, 2}, {3, 2, 1}, {1, 7, 1}, {4, 4, 4, 4}, {9, 1, 1, 9}, {8, 8, 8}})
+    layouts.push_back(hosts_of(sizes));
+  int proven = 0;
+  for (const Hosts& hosts : layouts)
+    for (const Strategy& strategy : kEveryStrategy)
+      proven += prove(every_reproducible_plan(hosts, strategy));
+  EXPECT_GE(proven, 1000);
+}
+
+// A ring's bytes: each host sends and receives twice the tensor, less its own part or the whole.
+TEST(ScheduleProof, ReproducibleMovementsHaveTheBytesOfARing) {
+  const auto sum = [](const Hosts& hosts, const Strategy& strategy) {
+    Plan plan = plan_of(Collective::all_reduce, {kCentral, strategy}, hosts);
+    const double ring = static_cast<double>(cost_of(plan).sent_chunks_sum) / chunk_count(plan);
+    plan.reproducible = true;
+    return static_cast<double>(cost_of(plan).sent_chunks_sum) / chunk_count(plan) / ring;
+  };
+  for (int n = 2; n <= 9; ++n) EXPECT_EQ(sum(lone_hosts(n), kRing), 1) << n;
+  EXPECT_EQ(sum(hosts_of({2, 2}), kRing), 1);
+  EXPECT_EQ(sum(hosts_of({8, 8, 8, 8}), kRing), 1);
+}
+
 TEST(ScheduleProof, StepsOfARingOf1024HostsAreQuick) {
   const Plan plan = plan_of(Collective::all_reduce, {kRing, kRing}, lone_hosts(1024));
   const auto start = std::chrono::steady_clock::now();
