@@ -22,8 +22,13 @@ __device__ T widened(T value) {
   return value;
 }
 
-__device__ inline void narrow(float value, __half& to) { to = __float2half_rn(value); }
-__device__ inline void narrow(float value, __nv_bfloat16& to) { to = __float2bfloat16_rn(value); }
+// The conversions give another NaN than processors do.
+__device__ inline void narrow(float value, __half& to) {
+  to = value == value ? __float2half_rn(value) : __ushort_as_half(0x7e00);
+}
+__device__ inline void narrow(float value, __nv_bfloat16& to) {
+  to = value == value ? __float2bfloat16_rn(value) : __ushort_as_bfloat16(0x7fc0);
+}
 template <class T>
 __device__ void narrow(T value, T& to) {
   to = value;
@@ -152,6 +157,11 @@ __device__ void reduce_packs(const CudaJob& job, size_t first) {
     load_source<op>(next, job, s, first);
     for_each(result, next, [](T& value, const T& other) { value = combine<op>(value, other); });
   }
+  if constexpr (std::is_floating_point_v<T>)
+    if (job.source_count > 1)
+      for_each(result, result, [](T& value, const T&) {
+        if (value != value) value = kNan<T>;
+      });
   if constexpr (std::is_floating_point_v<T>)
     if (job.divisor != 1)
       for_each(result, result, [&](T& value, const T&) { value /= static_cast<T>(job.divisor); });

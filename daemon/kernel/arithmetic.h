@@ -11,6 +11,10 @@
 namespace tutti {
 namespace {
 
+// The NaN of every result: quiet, positive and without a payload, as in NumPy.
+template <class T>
+constexpr T kNan = static_cast<T>(__builtin_nanf(""));
+
 // Integers wrap: they are computed as unsigned. A NaN on either side gives NaN. Op::mean and
 // Op::premul_sum sum. The bitwise operations are not for floats.
 template <Op op, class T>

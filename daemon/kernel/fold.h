@@ -30,6 +30,12 @@ template <Op op, class V>
   result.d = combine<op>(result.d, next.d);
 }
 
+// Which NaN an operation gives is the processor's choice: folds give the one.
+template <class T, class V>
+[[gnu::always_inline]] inline V canonical(const V& values) {
+  return values == values ? values : V{} + kNan<T>;
+}
+
 template <class From, class To, Op op, class T>
 struct Fold {
   static constexpr size_t kPack = From::kValues;
@@ -40,6 +46,10 @@ struct Fold {
     auto result = place.template read<From>(job.sources[0]);
     for (size_t s = 1; s < job.source_count; ++s)
       fold_in<op>(result, place.template read<From>(job.sources[s]));
+    if constexpr (std::is_floating_point_v<T>)
+      if (job.source_count > 1)
+        result = {canonical<T>(result.a), canonical<T>(result.b), canonical<T>(result.c),
+                  canonical<T>(result.d)};
     if constexpr (std::is_floating_point_v<T>)
       if (job.divisor != 1) {
         const auto divisor = static_cast<T>(job.divisor);

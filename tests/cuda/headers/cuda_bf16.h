@@ -17,4 +17,5 @@ inline __nv_bfloat16 __float2bfloat16_rn(float value) {
   const uint32_t rounded = bits + 0x7fff + (bits >> 16 & 1);
   return {static_cast<uint16_t>(std::isnan(value) ? 0x7fff : rounded >> 16)};
 }
+inline __nv_bfloat16 __ushort_as_bfloat16(uint16_t bits) { return {bits}; }
 // NOLINTEND(readability-identifier-naming)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 // NOLINTBEGIN(readability-identifier-naming): CUDA's names.
@@ -39,4 +40,5 @@ struct __half {
 };
 inline float __half2float(__half half) { return static_cast<float>(half.value); }
 inline __half __float2half_rn(float value) { return {static_cast<_Float16>(value)}; }
+inline __half __ushort_as_half(uint16_t bits) { return {std::bit_cast<_Float16>(bits)}; }
 // NOLINTEND(readability-identifier-naming)
