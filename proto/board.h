@@ -96,6 +96,9 @@ inline constexpr uint8_t kRequestCounts = 16;
 // count.
 inline constexpr uint8_t kRequestDevice = 32;
 
+// Reduce in the order of the ranks, whatever the strategy. Only where the collective reduces.
+inline constexpr uint8_t kRequestReproducible = 64;
+
 // Most tensors in a list, and most blocks with counts: what pack_layout() has bits for.
 inline constexpr uint32_t kListedTensorsMax = (uint32_t{1} << 24) - 1;
 
@@ -314,7 +317,8 @@ struct FoldHead {
   uint8_t op;
   uint8_t carry_dtype;
   uint8_t target_dtype;
-  uint32_t past_cache;
+  uint16_t past_cache;
+  uint16_t carry_first;
   uint32_t first;   // Index of the fold's first block.
   uint32_t number;  // Of the fold, among all that the worker has shared.
 };

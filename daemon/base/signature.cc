@@ -51,6 +51,7 @@ std::string to_string(const Signature& signature) {
   if (reduces(signature.collective)) text += " " + std::string(name_of(signature.op));
   if (has_root(signature.collective)) text += " root=" + std::to_string(signature.root);
   if (signature.strategies != Strategies{}) text += " strategy=" + to_string(signature.strategies);
+  if (signature.reproducible && reduces(signature.collective)) text += " reproducible";
   if (signature.layout != 0) text += layout_text(signature);
   if (signature.on_device) text += " in GPU memory";
   return text;
@@ -58,7 +59,7 @@ std::string to_string(const Signature& signature) {
 
 Signature canonical(Signature signature) {
   if (signature.collective == Collective::barrier) return {};
-  if (!reduces(signature.collective)) signature.op = Op::sum;
+  if (!reduces(signature.collective)) signature.op = Op::sum, signature.reproducible = false;
   if (!has_root(signature.collective)) signature.root = 0;
   return signature;
 }
@@ -73,7 +74,8 @@ uint64_t agreement_of(const Signature& signature, const Strategies& strategies,
   uint64_t hash = mix(0, static_cast<uint64_t>(signature.collective) << 32 |
                              static_cast<uint64_t>(signature.dtype) << 16 |
                              static_cast<uint64_t>(signature.op));
-  const uint64_t place = (signature.on_device ? 1 : 0) + (by_nccl ? 2 : 0);
+  const uint64_t place =
+      (signature.on_device ? 1 : 0) + (by_nccl ? 2 : 0) + (signature.reproducible ? 4 : 0);
   for (const uint64_t word :
        {signature.count, uint64_t{signature.root} | place << 32, signature.layout})
     hash = mix(hash, word);

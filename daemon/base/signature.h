@@ -18,8 +18,9 @@ struct Signature {
   uint64_t count = 0;  // Of the largest block, where the blocks have counts of their own.
   uint32_t root = 0;
   Strategies strategies;
-  uint64_t layout = 0;     // pack_layout() of proto/board.h.
-  bool on_device = false;  // The tensors are in the memory of GPUs.
+  uint64_t layout = 0;        // pack_layout() of proto/board.h.
+  bool on_device = false;     // The tensors are in the memory of GPUs.
+  bool reproducible = false;  // The result is a function of the ranks' values alone.
   bool operator==(const Signature&) const = default;
 };
 

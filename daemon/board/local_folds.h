@@ -53,7 +53,8 @@ Folds local_folds(const Strategy& local, int contributions);
 inline constexpr uint64_t kFoldBlock = 4096;
 
 // A fold: target = ((contributions, associated as `folds` says) op carry) / divisor, into every
-// target, of which there are at most kLocalRanksMax. Where there is one fold, a target may be
+// target, of which there are at most kLocalRanksMax; with `carry_first` and one fold, the carry is
+// its first term. Where there is one fold, a target may be
 // exactly one of the contributions, or the carry; with more folds, each element of every
 // contribution is read before that element of any target is written.
 struct FoldWork {
@@ -69,6 +70,7 @@ struct FoldWork {
   uint64_t block = kFoldBlock;   // Most elements of every contribution that are folded in one go.
   std::span<const double> factors = {};   // Of the contributions; empty: none.
   Operand carry = {nullptr, Dtype::f32};  // What another host has folded; null: nothing.
+  bool carry_first = false;               // Not with factors.
 };
 
 // What a fold reads: the contributions and the carry.
@@ -107,8 +109,14 @@ bool run_folds(const FoldWork& work, Pass pass) {
   std::copy(work.targets.begin(), work.targets.end(), targets.begin());
   for (uint64_t first = 0; first < work.count; first += block) {
     const uint64_t count = std::min(block, work.count - first);
+    const Operand carry = {
+        static_cast<const std::byte*>(work.carry.data) + first * size_of(work.carry.dtype),
+        work.carry.dtype};
     for (size_t i = 0; i < work.folds.size(); ++i) {
+      const bool last = i + 1 == work.folds.size();
+      const bool has_carry = last && work.carry.data != nullptr;
       size_t source_count = 0;
+      if (has_carry && work.carry_first) sources[source_count++] = carry;
       for (const int term : work.folds[i]) {
         const int fold = ~term;
         sources[source_count++] =
@@ -117,12 +125,9 @@ bool run_folds(const FoldWork& work, Pass pass) {
                                work.dtype};
       }
       if (!work.factors.empty()) copy_factors(work, i, factors);
-      const bool last = i + 1 == work.folds.size();
-      if (last && work.carry.data != nullptr) {
+      if (has_carry && !work.carry_first) {
         factors[source_count] = 1;
-        sources[source_count++] = {
-            static_cast<const std::byte*>(work.carry.data) + first * size_of(work.carry.dtype),
-            work.carry.dtype};
+        sources[source_count++] = carry;
       }
       const Target within{inner_result(i), inner};
       for (size_t t = 0; last && t < target_count; ++t)

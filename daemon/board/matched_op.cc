@@ -28,9 +28,10 @@ bool is_strategy(uint32_t packed) { return packed == TUTTI_AUTO || unpacked(pack
 bool has_counts(const Request& request) { return (request.flags & kRequestCounts) != 0; }
 
 bool same_question(const Request& a, const Request& b) {
+  const bool same_order = ((a.flags ^ b.flags) & kRequestReproducible) == 0;
   const bool same_count = has_counts(a) == has_counts(b) && (has_counts(a) || a.count == b.count);
   return a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
-         same_count && a.layout == b.layout && a.local_strategy == b.local_strategy &&
+         same_count && same_order && a.layout == b.layout && a.local_strategy == b.local_strategy &&
          a.global_strategy == b.global_strategy;
 }
 
@@ -290,8 +291,10 @@ bool read_count(const MemberRequest& asked, uint32_t ranks, MatchedOp& op) {
   return true;
 }
 
-void choose_folds(uint32_t local, MatchedOp& op) {
+void choose_folds(const Request& request, MatchedOp& op) {
+  const uint32_t local = request.local_strategy;
   op.folds.clear();
+  if ((request.flags & kRequestReproducible) != 0) return;
   if (local == TUTTI_AUTO || local == TUTTI_CENTRALIZED || !reduces(op.collective)) return;
   op.folds = local_folds(*unpacked(local), static_cast<int>(op.members.size()));
 }
@@ -336,7 +339,7 @@ bool match(std::span<const MemberRequest> asked, MatchedOp& op) {
   if (!std::ranges::all_of(asked, agrees) || !read_count(asked.front(), ranks, op)) return false;
   for (uint32_t rank = 0; rank < ranks; ++rank)
     if (!add_part(asked[rank], op, {rank, ranks})) return false;
-  choose_folds(first.local_strategy, op);
+  choose_folds(first, op);
   return true;
 }
 

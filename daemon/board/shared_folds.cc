@@ -82,7 +82,8 @@ bool run_shared(const FoldHead& fold, const uint64_t* places, const FoldMemory& 
              .divisor = fold.divisor,
              .past_cache = fold.past_cache != 0,
              .scratch = scratch,
-             .carry = carry},
+             .carry = carry,
+             .carry_first = fold.carry_first != 0},
             [&](const FoldJob& job) { return kernel(job), true; });
   return true;
 }

@@ -157,6 +157,7 @@ Signature signature_of(const v1::TracedOperation& operation) {
                           strategy(operation.global_strategy())};
   signature.layout = operation.layout();
   signature.on_device = (operation.flags() & kRequestDevice) != 0;
+  signature.reproducible = (operation.flags() & kRequestReproducible) != 0;
   return signature;
 }
 

@@ -452,7 +452,7 @@ Engine::Blocker SliceEngine::blocker(const OpId& id) const {
   for (const std::unique_ptr<SliceRun>& slice : run->in_flight) {
     if (slice->is_folding()) return input_of(*run, "a fold");
     const Step* step = slice->current_step();
-    if (step == nullptr) continue;
+    if (step == nullptr || step->peer < 0) continue;
     const bool sending = step->kind == StepKind::send || step->kind == StepKind::notify;
     const int rank = run->operation.execution->plan.hosts[step->peer].front();
     return {"slice " + std::to_string(slice->slice()) + ": chunk " + std::to_string(step->chunk) +
@@ -468,12 +468,12 @@ std::shared_ptr<const ExecutionPlan> make_execution_plan(const Plan& plan, int s
   const std::vector<int>& here = plan.hosts[static_cast<size_t>(self)];
   const auto ranks = static_cast<int>(here.size());
   ExecutionPlan execution{plan, self, steps_of(plan, self), {}, fold_order(plan, self), {}};
-  if (ranks != 0) execution.folds = local_folds(plan.strategies.local, ranks);
+  if (plan.reproducible) execution.plan.strategies.local = {StrategyKind::centralized};
+  if (ranks != 0) execution.folds = local_folds(execution.plan.strategies.local, ranks);
   std::map<std::pair<bool, int>, int> counts;  // Whether sent, peer.
   for (const Step& step : execution.steps) {
     const bool sending = step.kind == StepKind::send || step.kind == StepKind::notify;
-    execution.ordinals.push_back(step.kind == StepKind::finish ? 0
-                                                               : counts[{sending, step.peer}]++);
+    execution.ordinals.push_back(step.peer < 0 ? 0 : counts[{sending, step.peer}]++);
   }
   return std::make_shared<const ExecutionPlan>(std::move(execution));
 }

@@ -21,16 +21,16 @@ std::byte* writable(const Value& place) {
   return const_cast<std::byte*>(place.at);
 }
 
-constexpr Operand kNothing{nullptr, Dtype::f32};
-
 // Others fold ranges of at least so many bytes, of which they read or write so many in all: for
 // less, it takes longer to call them.
 constexpr uint64_t kHelpedBytesMin = 64 * 1024;
 constexpr uint64_t kHelpedSumMin = 1024 * 1024;
 
+constexpr Strategy kInOrder{StrategyKind::centralized};
+
 // The association of one value.
 const Folds& one_fold() {
-  static const Folds one = local_folds({StrategyKind::centralized}, 1);
+  static const Folds one = local_folds(kInOrder, 1);
   return one;
 }
 
@@ -51,6 +51,7 @@ SliceRun::SliceRun(const Operation& operation, const Geometry& geometry, HostTen
     ranges_.push_back(range);
     values_.push_back({nullptr, operation.dtype});
     if (range.count == 0 || !host_contributes(execution.plan, execution.self, chunk)) continue;
+    if (execution.plan.reproducible && !execution.steps.empty()) continue;
     const HostTensor::Contributions own = tensor.contributions(chunk, range);
     if (own.at.size() == 1) values_.back() = {own.at[0], own.dtype, own.scratch};
   }
@@ -91,8 +92,11 @@ Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const R
 Result<bool> SliceRun::execute(EngineParts& parts, Mailbox& mailbox, const Step& step,
                                const Releases& releases) {
   switch (step.kind) {
-    case StepKind::finish: {
-      const Status status = finish(parts, step);
+    case StepKind::finish:
+    case StepKind::take:
+    case StepKind::add: {
+      const bool finishes = step.kind == StepKind::finish;
+      const Status status = finishes ? finish(parts, step) : contribute(parts, step, {});
       return status.ok() ? Result<bool>(true) : Result<bool>(status);
     }
     case StepKind::send:
@@ -132,9 +136,10 @@ std::span<std::byte* const> SliceRun::targets(int chunk) const {
   return wanted ? tensor_.targets(chunk, ranges_[chunk]) : std::span<std::byte* const>();
 }
 
-// Memory for a new value of that type: the first target if the type fits, else scratch.
+// Memory for a new value of that type: the first target if the type fits, else scratch. Targets may
+// be inputs: not as long as the chunk needs those.
 Result<SliceRun::Value> SliceRun::allocate_value(EngineParts& parts, int chunk, Dtype dtype) {
-  if (dtype == operation_.dtype)
+  if (dtype == operation_.dtype && !needs_ranks(chunk))
     if (const auto all = targets(chunk); !all.empty()) return Value{all[0], dtype};
   const Value& now = values_[chunk];
   if (now.scratch != nullptr && now.dtype == dtype) return now;
@@ -151,6 +156,19 @@ bool SliceRun::completes(size_t step) const {
          steps()[step + 1].chunk == steps()[step].chunk;
 }
 
+// Whether what the step receives is folded with the contributions that the next one adds.
+bool SliceRun::is_added_to(size_t step) const {
+  return step + 1 < steps().size() && steps()[step].kind == StepKind::recv &&
+         steps()[step + 1].kind == StepKind::add && steps()[step + 1].chunk == steps()[step].chunk;
+}
+
+// Whether a later step takes or adds contributions to the chunk.
+bool SliceRun::needs_ranks(int chunk) const {
+  const auto later = steps().begin() + static_cast<ptrdiff_t>(std::min(next_ + 1, steps().size()));
+  return std::any_of(later, steps().end(),
+                     [&](const Step& step) { return step.ranks != 0 && step.chunk == chunk; });
+}
+
 // Whether the tensors exceed the cache, and the chunk's complete value is not read again here.
 bool SliceRun::past_cache(const EngineParts& parts, int chunk) const {
   const ExecutionPlan& execution = *operation_.execution;
@@ -164,7 +182,7 @@ bool SliceRun::past_cache(const EngineParts& parts, int chunk) const {
 
 // Makes a new value of the host's value, or of its contributions where there is none yet, and what
 // a peer has sent, in one pass over memory. A complete one is written to all targets.
-Status SliceRun::fold(EngineParts& parts, int chunk, const Operand& carry, bool complete) {
+Status SliceRun::fold(EngineParts& parts, int chunk, const Terms& terms, bool complete) {
   const Dtype dtype = complete ? operation_.dtype : accumulator_of(operation_.dtype);
   const Value own = values_[chunk];
   std::array<Target, kLocalRanksMax> to;  // NOLINT: filled as far as it is used.
@@ -179,31 +197,62 @@ Status SliceRun::fold(EngineParts& parts, int chunk, const Operand& carry, bool 
     values_[chunk] = *place;
     to[count++] = {writable(*place), dtype};
   }
-  return reduce(parts, chunk, own, carry, {to.data(), count}, complete);
+  return reduce(parts, chunk, own, terms, {to.data(), count}, complete);
 }
 
-Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const Operand& carry,
+// Takes or adds contributions of the host's ranks, in their order: to the carry, if there is one,
+// else to the host's value.
+Status SliceRun::contribute(EngineParts& parts, const Step& step, const Operand& carry) {
+  if (ranges_[step.chunk].count == 0) return {};
+  Value& value = values_[step.chunk];
+  const bool complete = completes(next_);
+  Terms terms{carry, &step};
+  if (step.kind == StepKind::add && carry.data == nullptr) terms.carry = {value.at, value.dtype};
+  if (terms.carry.data == nullptr && step.ranks == 1 && !complete) {
+    const HostTensor::Contributions all = tensor_.contributions(step.chunk, ranges_[step.chunk]);
+    value = {all.at[static_cast<size_t>(step.first)], all.dtype, nullptr};
+    return {};
+  }
+  const Status status = fold(parts, step.chunk, terms, complete);
+  next_ += complete ? 1 : 0;  // The value is finished, too.
+  return status;
+}
+
+Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const Terms& terms,
                         std::span<const Target> to, bool complete) {
-  const bool is_folded = own.at != nullptr;
+  const Step* some = terms.own;
+  const bool is_folded = some == nullptr && own.at != nullptr;
   const HostTensor::Contributions all =
       is_folded ? HostTensor::Contributions() : tensor_.contributions(chunk, ranges_[chunk]);
-  const std::span<const std::byte* const> from =
+  std::span<const std::byte* const> from =
       is_folded ? std::span<const std::byte* const>(&own.at, 1) : all.at;
-  if (!is_folded && from.size() < 2) return internal_error("a chunk without contributions");
+  if (some != nullptr) from = from.subspan(static_cast<size_t>(some->first), some->ranks);
+  if (some == nullptr && !is_folded && from.size() < 2)
+    return internal_error("a chunk without contributions");
+  const Folds in_order = some != nullptr ? local_folds(kInOrder, some->ranks) : Folds();
   const auto is_source = [&](const Target& target) {
     return std::ranges::find(from, target.data) != from.end();
   };
   FoldWork work{
-      .folds = is_folded ? one_fold() : *all.folds,
+      .folds = some != nullptr ? in_order
+               : is_folded     ? one_fold()
+                               : *all.folds,
       .contributions = from,
       .targets = to,
-      .dtype = own.dtype,
+      .dtype = some != nullptr ? all.dtype : own.dtype,
       .op = operation_.op,
       .count = ranges_[chunk].count,
       .divisor = complete ? divisor() : 1,
       .past_cache = complete && past_cache(parts, chunk) && std::ranges::none_of(to, is_source),
-      .carry = carry};
-  if (others_fold(work, is_folded)) return {};
+      .carry = terms.carry,
+      .carry_first = some != nullptr};
+  const bool in_turn = is_folded || some != nullptr;
+  return run(parts, work, in_turn ? kInOrder : operation_.execution->plan.strategies.local);
+}
+
+// Does the fold, unless others do, which the slice waits for then. `local`: as `folds` associates.
+Status SliceRun::run(EngineParts& parts, FoldWork& work, const Strategy& local) {
+  if (others_fold(work, local)) return {};
   parts.folded_bytes += read_bytes(work);
   if (work.folds.size() > 1) {
     const size_t bytes = scratch_bytes(work.folds.size(), work.dtype);
@@ -221,15 +270,12 @@ Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const O
   return status;
 }
 
-// Whether others do the fold, which the slice waits for then. `is_folded`: of one value.
-bool SliceRun::others_fold(const FoldWork& work, bool is_folded) {
+bool SliceRun::others_fold(const FoldWork& work, const Strategy& local) {
   if (operation_.helpers == nullptr) return false;
   const size_t bytes = work.count * size_of(work.dtype);
   const size_t all = bytes * std::max(work.contributions.size(), work.targets.size());
   if (bytes < kHelpedBytesMin || all < kHelpedSumMin) return false;
-  const Strategy centralized{StrategyKind::centralized};
-  std::shared_ptr<const int> parts = operation_.helpers->start(
-      work, is_folded ? centralized : operation_.execution->plan.strategies.local);
+  std::shared_ptr<const int> parts = operation_.helpers->start(work, local);
   if (parts == nullptr) return false;
   if (!is_folding()) folds_.clear();
   folds_.push_back(std::move(parts));
@@ -240,13 +286,13 @@ Status SliceRun::finish(EngineParts& parts, const Step& step) {
   const Value& value = values_[step.chunk];
   const bool is_done = value.at != nullptr && value.dtype == operation_.dtype && divisor() == 1;
   if (is_done || ranges_[step.chunk].count == 0) return {};
-  return fold(parts, step.chunk, kNothing, true);
+  return fold(parts, step.chunk, {}, true);
 }
 
 Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases& releases) {
   const Value& own = values_[step.chunk];
   if (step.kind == StepKind::send && own.at == nullptr && ranges_[step.chunk].count != 0)
-    if (Status folded = fold(parts, step.chunk, kNothing, false); !folded.ok()) return folded;
+    if (Status folded = fold(parts, step.chunk, {}, false); !folded.ok()) return folded;
   if (is_folding()) return false;
   if (Status status = parts.device.wait(parts.stream); !status.ok()) return status;
   Outgoing frame;
@@ -283,7 +329,7 @@ Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step&
     // Folds while the frame is on its way. Several slices fold faster in one pass with it.
     const bool folds = is_only_slice_ && step.kind == StepKind::recv_reduce &&
                        values_[step.chunk].at == nullptr && ranges_[step.chunk].count != 0;
-    const Status folded = folds ? fold(parts, step.chunk, kNothing, false) : Status();
+    const Status folded = folds ? fold(parts, step.chunk, {}, false) : Status();
     return folded.ok() ? Result<bool>(false) : Result<bool>(folded);
   }
   const Status status = accept(parts, step, arrived.mapped());
@@ -292,9 +338,10 @@ Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step&
 
 std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header) {
   const Step* step = current_step();
-  if (step == nullptr || step->kind != StepKind::recv || expected_tag() != tag_of(header))
+  if (step == nullptr || step->kind != StepKind::recv || expected_tag() != tag_of(header) ||
+      is_added_to(next_))
     return carry_buffer_for(header);
-  if (recv_buffer_ != nullptr || is_folding()) return nullptr;
+  if (recv_buffer_ != nullptr || is_folding() || needs_ranks(step->chunk)) return nullptr;
   const uint64_t bytes = ranges_[step->chunk].count * size_of(operation_.dtype);
   const bool fits = header.chunk == static_cast<uint32_t>(step->chunk) &&
                     header.dtype == static_cast<uint8_t>(operation_.dtype) &&
@@ -309,8 +356,8 @@ std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header)
 std::shared_ptr<RecvBuffer> SliceRun::carry_buffer_for(const FrameHeader& header) {
   if (operation_.helpers == nullptr || header.payload_bytes < kHelpedBytesMin) return nullptr;
   for (size_t step = next_; step < steps().size(); ++step) {
-    if (steps()[step].kind != StepKind::recv_reduce || tag_of_step(step) != tag_of(header))
-      continue;
+    const bool is_carry = steps()[step].kind == StepKind::recv_reduce || is_added_to(step);
+    if (!is_carry || tag_of_step(step) != tag_of(header)) continue;
     const bool fits = header.dtype < kDtypes && !carry_buffers_.contains(step) &&
                       header.payload_bytes == ranges_[steps()[step].chunk].count *
                                                   size_of(static_cast<Dtype>(header.dtype));
@@ -344,7 +391,7 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame
       frame.payload.bytes() != count * size_of(dtype))
     return misfit(step);
   if (count == 0) return {};
-  if (step.kind == StepKind::recv) {
+  if (step.kind == StepKind::recv && !is_added_to(next_)) {
     Result<Value> to = allocate_value(parts, step.chunk, dtype);
     if (!to.ok()) return to.status();
     values_[step.chunk] = *to;
@@ -362,9 +409,15 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame
     frame.payload.copy_to(*gathered);
     received = *gathered;
   }
-  const bool complete = completes(next_);
-  Status status = fold(parts, step.chunk, {received, dtype}, complete);
-  next_ += complete ? 1 : 0;                                  // The value is finished, too.
+  Status status;
+  if (step.kind == StepKind::recv) {
+    ++next_;  // The contributions are added, too.
+    status = contribute(parts, steps()[next_], {received, dtype});
+  } else {
+    const bool complete = completes(next_);
+    status = fold(parts, step.chunk, {{received, dtype}}, complete);
+    next_ += complete ? 1 : 0;  // The value is finished, too.
+  }
   if (status.ok()) status = parts.device.wait(parts.stream);  // The frame's memory is freed next.
   return status;
 }
@@ -376,7 +429,7 @@ Status SliceRun::copy_results(EngineParts& parts) {
   for (int chunk = 0; chunk < static_cast<int>(ranges_.size()); ++chunk) {
     const auto all = targets(chunk);
     if (all.empty() || values_[chunk].is_at_targets) continue;
-    Status status = folds ? fold(parts, chunk, kNothing, true) : copy_result(parts, chunk, all);
+    Status status = folds ? fold(parts, chunk, {}, true) : copy_result(parts, chunk, all);
     if (!status.ok()) return status;
   }
   return parts.device.wait(parts.stream);
@@ -394,7 +447,7 @@ bool SliceRun::others_copy(int chunk, std::span<std::byte* const> to) {
                                     .targets = {targets.data(), count},
                                     .dtype = Dtype::u8,
                                     .count = ranges_[chunk].count * size_of(operation_.dtype)},
-                                   true);
+                                   kInOrder);
 }
 
 Status SliceRun::copy_result(EngineParts& parts, int chunk, std::span<std::byte* const> to) {

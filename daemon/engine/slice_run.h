@@ -79,9 +79,16 @@ class SliceRun {
   std::shared_ptr<RecvBuffer> carry_buffer_for(const FrameHeader& header);
   Result<bool> execute(EngineParts& parts, Mailbox& mailbox, const Step& step,
                        const Releases& releases);
-  Status fold(EngineParts& parts, int chunk, const Operand& carry, bool complete);
-  Status reduce(EngineParts& parts, int chunk, const Value& own, const Operand& carry,
+  // What the next fold of a chunk combines with the host's value.
+  struct Terms {
+    Operand carry = {nullptr, Dtype::f32};
+    const Step* own = nullptr;  // Take or add: whose contributions.
+  };
+  Status fold(EngineParts& parts, int chunk, const Terms& terms, bool complete);
+  Status reduce(EngineParts& parts, int chunk, const Value& own, const Terms& terms,
                 std::span<const Target> to, bool complete);
+  Status contribute(EngineParts& parts, const Step& step, const Operand& carry);
+  Status run(EngineParts& parts, FoldWork& work, const Strategy& local);
   Status finish(EngineParts& parts, const Step& step);
   Result<bool> send(EngineParts& parts, const Step& step, const Releases& releases);
   Result<bool> receive(EngineParts& parts, Mailbox& mailbox, const Step& step);
@@ -89,13 +96,15 @@ class SliceRun {
   Status misfit(const Step& step) const;
   Status copy_results(EngineParts& parts);
   Status copy_result(EngineParts& parts, int chunk, std::span<std::byte* const> to);
-  bool others_fold(const FoldWork& work, bool is_folded);
+  bool others_fold(const FoldWork& work, const Strategy& local);
   bool others_copy(int chunk, std::span<std::byte* const> to);
   std::span<std::byte* const> targets(int chunk) const;
   Result<Value> allocate_value(EngineParts& parts, int chunk, Dtype dtype);
   Result<std::byte*> allocate(ScratchPool& pool, size_t bytes);
   ScratchPool& pool_for(EngineParts& parts, size_t bytes) const;
   bool completes(size_t step) const;
+  bool is_added_to(size_t step) const;
+  bool needs_ranks(int chunk) const;
   bool past_cache(const EngineParts& parts, int chunk) const;
   uint32_t divisor() const;
 

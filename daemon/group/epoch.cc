@@ -304,7 +304,8 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   operation.id = op_id(start.op);
   const Communicator& group = *follower_.find(start.op.group);
   operation.execution = plans_.find_or_make(start.op.group, group, signature.collective,
-                                            static_cast<int>(signature.root), start.strategies);
+                                            static_cast<int>(signature.root), start.strategies,
+                                            signature.reproducible);
   operation.dtype = signature.dtype;
   operation.op = signature.op;
   operation.count = signature.collective == Collective::barrier ? 0 : signature.count;
@@ -452,6 +453,7 @@ void HostEpoch::offer_gpus(const Start& start) {
 
 // Another strategy than the one in use is proposed like any change.
 void HostEpoch::choose_strategy(const Start& start) {
+  if (start.signature.reproducible) return;  // It moves otherwise than what is measured.
   const uint32_t number = start.op.group;
   const Strategies& named = start.signature.strategies;
   const Strategies& asked = named == Strategies() ? follower_.table(number).job : named;

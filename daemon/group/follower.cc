@@ -20,6 +20,11 @@ Status check_call(const Roster& roster, const FollowerGroup& group, uint64_t num
                   const Follower::Call& call) {
   if (!call.invalid.ok()) return call.invalid;
   const Signature asked = canonical(call.signature);
+  if (asked.reproducible && asked.on_device && !group.can_reproduce_on_gpus())
+    return Status(
+        Code::unimplemented,
+        "reproducible reductions of GPU memory between hosts are for hosts with one rank each; "
+        "copy the tensors to the host's memory first");
   const FollowerOperation::FirstCall& first = group.find(number)->first_call;
   if (first.rank < 0 || first.signature == asked) return {};
   return failures::disagreement(roster, group.who.members(), number, {first.rank, first.signature},

@@ -126,10 +126,16 @@ Strategies FollowerGroup::resolve(const StrategyTable& table, const Signature& s
   return chosen;
 }
 
+bool FollowerGroup::can_reproduce_on_gpus() const {
+  const auto& hosts = who.topology();
+  return hosts.size() == 1 ||
+         std::ranges::all_of(hosts, [](const auto& ranks) { return ranks.size() == 1; });
+}
+
 // What NCCL would do otherwise goes by links.
 bool FollowerGroup::goes_by_nccl(const StrategyTable& table, const Signature& signature) const {
   return table.nccl && id == 0 && who.hosts().size() > 1 && signature.on_device &&
-         signature.count != 0 &&
+         signature.count != 0 && !signature.reproducible &&
          nccl::supports(signature.collective, signature.dtype, signature.op);
 }
 

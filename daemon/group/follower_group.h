@@ -80,6 +80,8 @@ class FollowerGroup {
 
   // The strategies in force from that operation on.
   const StrategyTable& table(uint64_t number) const;
+  // Whether each contribution on a GPU reaches the other hosts by itself.
+  bool can_reproduce_on_gpus() const;
   // What a call with this signature means under a table.
   Strategies resolve(const StrategyTable& table, const Signature& signature,
                      const Automatic& automatic) const;

@@ -16,18 +16,20 @@ class PlanCache {
   // theirs. Needs no memory for a plan that is known, whatever the number of hosts.
   std::shared_ptr<const ExecutionPlan> find_or_make(uint32_t number, const Communicator& group,
                                                     Collective collective, int root,
-                                                    const Strategies& strategies) {
+                                                    const Strategies& strategies,
+                                                    bool reproducible) {
     if (plans_.size() >= kPlansMax) plans_.clear();
-    std::shared_ptr<const ExecutionPlan>& cached = plans_[{number, collective, root, strategies}];
+    std::shared_ptr<const ExecutionPlan>& cached =
+        plans_[{number, collective, root, strategies, reproducible}];
     if (cached == nullptr)
-      cached = make_execution_plan({collective, root, strategies, group.topology()},
+      cached = make_execution_plan({collective, root, strategies, group.topology(), reproducible},
                                    group.self_in_topology());
     return cached;
   }
 
  private:
   static constexpr size_t kPlansMax = 256;
-  using Key = std::tuple<uint32_t, Collective, int, Strategies>;
+  using Key = std::tuple<uint32_t, Collective, int, Strategies, bool>;
   std::map<Key, std::shared_ptr<const ExecutionPlan>> plans_;
 };
 

@@ -160,6 +160,7 @@ bool FoldSharing::describe(const FoldWork& work, const Strategy& local, Descript
   fold.head.carry_dtype = static_cast<uint8_t>(carry);
   fold.head.target_dtype = static_cast<uint8_t>(target);
   fold.head.past_cache = work.past_cache ? 1 : 0;
+  fold.head.carry_first = work.carry_first ? 1 : 0;
   fold.head.count = work.count;
   return board::is_sound(fold.head) &&
          std::ranges::find(fold.places, kNowhere) == fold.places.end();

@@ -21,6 +21,7 @@ struct ClusterOptions {
   EngineLimits engine;
   LinkLimits links;
   std::string transport = "local";  // Or "grpc", or "tcp".
+  std::vector<int> dealt;           // By rank: its host's index. Empty: in the order of the hosts.
   std::shared_ptr<Tuner> tuner;     // The first host's; null: one of its own.
 };
 
@@ -111,12 +112,10 @@ class Cluster {
     for (size_t index = 0; index < ranks_per_host.size(); ++index) {
       hosts.push_back(std::make_unique<ClusterHost>(std::string(1, static_cast<char>('a' + index)),
                                                     options, network));
-      for (int i = 0; i < ranks_per_host[index]; ++i) {
-        const auto pid = static_cast<uint32_t>(1000 + roster.ranks.size());
-        roster.ranks.push_back({pid, hosts.back()->host, hosts.back()->address});
-        host_of.push_back(hosts.back().get());
-      }
+      if (options.dealt.empty())
+        for (int i = 0; i < ranks_per_host[index]; ++i) add_rank(*hosts.back());
     }
+    for (const int host : options.dealt) add_rank(*hosts[static_cast<size_t>(host)]);
     for (const auto& host : hosts)
       host->run([&] {
         const auto tuner = host == hosts.front() ? options.tuner : nullptr;
@@ -160,6 +159,12 @@ class Cluster {
   std::vector<ClusterHost*> host_of;  // By rank.
 
  private:
+  void add_rank(ClusterHost& host) {
+    const auto pid = static_cast<uint32_t>(1000 + roster.ranks.size());
+    roster.ranks.push_back({pid, host.host, host.address});
+    host_of.push_back(&host);
+  }
+
   std::map<std::pair<int, uint32_t>, uint64_t> next_number_;  // By rank and group.
 };
 

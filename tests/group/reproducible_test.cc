@@ -1,0 +1,163 @@
+// Reproducible reductions over hosts as threads: the same bits in every layout, by every strategy.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "tests/support/rank_order.h"
+#include "tests/worker/cluster.h"
+
+namespace tutti {
+namespace {
+
+using testing::Bytes;
+using testing::Cluster;
+using testing::ClusterOptions;
+
+const std::vector<Strategy> kStrategies = {{},
+                                           {StrategyKind::centralized},
+                                           {StrategyKind::tree, 1},
+                                           {StrategyKind::tree, 2},
+                                           {StrategyKind::ring}};
+
+// Each host's index, by rank.
+struct Layout : std::vector<int> {
+  using std::vector<int>::vector;
+};
+void PrintTo(const Layout& layout, std::ostream* out) {
+  for (const int host : layout) *out << host;
+}
+
+class ReproducibleTest : public ::testing::TestWithParam<Layout> {
+ protected:
+  static ClusterOptions options() {
+    ClusterOptions options;
+    options.epoch.slice_bytes = 64 * 1024;
+    options.dealt = GetParam();
+    return options;
+  }
+  static std::vector<int> hosts() {
+    std::vector<int> ranks;
+    for (const int host : GetParam()) {
+      ranks.resize(std::max<size_t>(ranks.size(), host + 1));
+      ++ranks[host];
+    }
+    return ranks;
+  }
+
+  int ranks() const { return static_cast<int>(GetParam().size()); }
+
+  // Each rank's result; those without one have none.
+  std::vector<Bytes> results_of(const Signature& signature, std::vector<Bytes> inputs,
+                                bool in_place) {
+    const size_t block = signature.count * size_of(signature.dtype);
+    std::vector<Bytes> outputs(inputs.size(), Bytes(in_place ? 0 : block));
+    const auto has_result = [&](int rank) {
+      return signature.collective != Collective::reduce || rank == static_cast<int>(signature.root);
+    };
+    const std::vector<Status> ends = cluster_.all([&](int rank) {
+      Call call;
+      call.signature = signature;
+      call.in = inputs[rank].data();
+      const size_t own = signature.collective == Collective::reduce_scatter ? rank * block : 0;
+      if (has_result(rank)) call.out = in_place ? inputs[rank].data() + own : outputs[rank].data();
+      return call;
+    });
+    for (int rank = 0; rank < ranks(); ++rank) {
+      EXPECT_TRUE(ends[rank].ok()) << ends[rank].to_string();
+      const size_t own = signature.collective == Collective::reduce_scatter ? rank * block : 0;
+      if (in_place) outputs[rank].assign(&inputs[rank][own], &inputs[rank][own] + block);
+      if (!has_result(rank)) outputs[rank].clear();
+    }
+    return outputs;
+  }
+
+  // The operation under every strategy, in place and not, against the sum by rank.
+  void check(Signature signature) {
+    const bool scatters = signature.collective == Collective::reduce_scatter;
+    const size_t count = signature.count * (scatters ? ranks() : 1);
+    std::vector<Bytes> inputs;
+    for (int rank = 0; rank < ranks(); ++rank)
+      inputs.push_back(testing::wild_values(signature.dtype, count, seed_ += 17));
+    const Bytes all = testing::reduced_in_rank_order(signature.dtype, signature.op, inputs);
+    signature.reproducible = true;
+    for (const Strategy& strategy : kStrategies)
+      for (const bool in_place : {false, true}) {
+        signature.strategies = {strategy, strategy};
+        const std::vector<Bytes> results = results_of(signature, inputs, in_place);
+        for (int rank = 0; rank < ranks(); ++rank) {
+          const size_t bytes = results[rank].size();
+          const std::byte* expected = all.data() + (scatters ? rank * bytes : 0);
+          ASSERT_EQ(std::memcmp(results[rank].data(), expected, bytes), 0)
+              << to_string(signature) << ", rank " << rank << (in_place ? ", in place" : "");
+        }
+      }
+  }
+
+  Cluster cluster_{hosts(), options()};
+  unsigned seed_ = 1;
+};
+
+constexpr Collective kReducing[] = {Collective::all_reduce, Collective::reduce,
+                                    Collective::reduce_scatter};
+
+TEST_P(ReproducibleTest, EveryFloatOpAndCollective) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16})
+    for (const Op op : {Op::sum, Op::mean, Op::prod, Op::min, Op::max})
+      for (const Collective collective : kReducing) {
+        const uint32_t root = collective == Collective::reduce ? seed_ % ranks() : 0;
+        check({collective, dtype, op, 331, root});
+        if (HasFatalFailure()) return;
+      }
+}
+
+TEST_P(ReproducibleTest, EverySize) {
+  for (const uint64_t count : {0, 1, 2, 3, 7, 16'384, 100'003})
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
+      for (const Collective collective : kReducing) {
+        const uint32_t root = collective == Collective::reduce ? count % ranks() : 0;
+        check({collective, dtype, Op::sum, count, root});
+        if (HasFatalFailure()) return;
+      }
+}
+
+// The tests above count only if the order matters to such values.
+TEST_P(ReproducibleTest, OtherwiseBitsDependOnStrategyOrLayout) {
+  std::vector<Bytes> inputs;
+  for (int rank = 0; rank < ranks(); ++rank)
+    inputs.push_back(testing::wild_values(Dtype::f32, 5000, rank));
+  std::set<Bytes> different = {testing::reduced_in_rank_order(Dtype::f32, Op::sum, inputs)};
+  for (const Strategy& strategy : kStrategies)
+    different.insert(
+        results_of({Collective::all_reduce, Dtype::f32, Op::sum, 5000, 0, {strategy, strategy}},
+                   inputs, false)[0]);
+  const std::vector<int> here = hosts();
+  const bool all_go_by_rank = here == std::vector{1, 1} || here == std::vector{2, 1};
+  EXPECT_EQ(different.size() == 1, all_go_by_rank);
+}
+
+TEST_P(ReproducibleTest, RanksMustAgreeOnIt) {
+  Bytes tensor(ranks() * 40);
+  const std::vector<Status> ends = cluster_.all([&](int rank) {
+    Call call;
+    call.signature = {Collective::all_reduce, Dtype::f32, Op::sum, 10};
+    call.signature.reproducible = rank == 0;
+    call.in = call.out = tensor.data() + rank * 40;
+    return call;
+  });
+  for (const Status& end : ends) {
+    EXPECT_EQ(end.code(), Code::failed_precondition);
+    EXPECT_NE(end.message().find("reproducible"), std::string::npos) << end.message();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, ReproducibleTest,
+    ::testing::Values(Layout{0, 0, 0, 0}, Layout{0, 1}, Layout{1, 0}, Layout{0, 1, 2},
+                      Layout{0, 0, 1}, Layout{0, 1, 1}, Layout{0, 0, 1, 1}, Layout{0, 1, 1, 2},
+                      Layout{0, 1, 2, 3}, Layout{0, 1, 0, 1}, Layout{0, 1, 1, 0},
+                      Layout{1, 2, 0, 1, 0}, Layout{0, 0, 0, 1, 1, 1, 2, 2},
+                      Layout{0, 1, 2, 3, 4, 5, 6, 7}, Layout{0, 1, 0, 1, 2, 1, 0, 2}),
+    ::testing::PrintToStringParamName());
+
+}  // namespace
+}  // namespace tutti
