@@ -97,11 +97,14 @@ typedef struct tutti_join_options {
   /* How long to wait for the other ranks, and the default timeout of the job's operations, in
    * milliseconds. -1: TUTTI_TIMEOUT (in seconds, fractions allowed), or 30 s. */
   int32_t timeout_ms;
+  /* Whether reductions are reproducible (see tutti_options) where the call does not say: 1: yes;
+   * -1: no; 0: if TUTTI_REPRODUCIBLE is 1. The same on all ranks. */
+  int32_t reproducible;
 } tutti_join_options;
 
 /* Options that take everything from the environment. */
 static inline tutti_join_options tutti_join_defaults(void) {
-  const tutti_join_options options = {sizeof(tutti_join_options), NULL, NULL, NULL, -1, -1, -1};
+  const tutti_join_options options = {sizeof(tutti_join_options), NULL, NULL, NULL, -1, -1, -1, 0};
   return options;
 }
 
@@ -190,11 +193,18 @@ typedef struct tutti_options {
    * after the rank has heard of it, within some milliseconds, fails with it, on every rank. */
   int32_t on_stream;
   void* stream; /* A cudaStream_t or CUstream of this process; NULL: the default stream. */
+  /* 1: a reduction's result is a function of the ranks' values alone: of no strategy, number of
+   * hosts, count, list, transport or device. -1: it need not be. 0: as the join says. All ranks
+   * must give the same. The order is ((x0 + x1) + x2) + ... by rank of the group; 16-bit floats are
+   * combined in f32 and rounded once, at the end, after the one division of TUTTI_MEAN; every NaN
+   * is the one without sign and payload; of +0 and -0, min and max give the later. Collectives that
+   * do not reduce ignore it. UNIMPLEMENTED: GPU memory, where hosts have several ranks each. */
+  int32_t reproducible;
 } tutti_options;
 
 /* The job's strategy and timeout, the factor 1, and buffers that are copied. */
 static inline tutti_options tutti_defaults(void) {
-  const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0, 0, 0, NULL};
+  const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0, 0, 0, NULL, 0};
   return options;
 }
 
@@ -231,7 +241,8 @@ tutti_code tutti_all_reduce(tutti_group* group, const void* in, void* out, size_
  * the buffers need not stay. Between hosts a call with `work` blocks if the segment has no room for
  * that copy: all ranks must make their calls on all groups in one order.
  *
- * With ring between hosts, a tensor's bits may differ from those of tutti_all_reduce. */
+ * With ring between hosts, a tensor's bits may differ from those of tutti_all_reduce, unless the
+ * operation is reproducible. */
 tutti_code tutti_all_reduce_many(tutti_group* group, const void* const* ins, void* const* outs,
                                  const size_t* counts, size_t size, tutti_dtype dtype, tutti_op op,
                                  const tutti_options* options, tutti_work** work);

@@ -86,6 +86,8 @@ struct JoinOptions {
   // How long to wait for the other ranks, and the default timeout of operations; else TUTTI_TIMEOUT
   // in seconds, or 30 s.
   std::chrono::milliseconds timeout{-1};
+  // Whether reductions are reproducible where the call does not say; else TUTTI_REPRODUCIBLE.
+  std::optional<bool> reproducible = std::nullopt;
 };
 
 // How to run one operation.
@@ -99,6 +101,9 @@ struct Options {
   // A stream of a GPU, or nullptr for the default one: the operation, on GPU memory, goes with it.
   // See on_stream of tutti_options.
   std::optional<void*> stream = std::nullopt;
+  // Whether the bits are a function of the ranks' values alone; else as the join says. See
+  // reproducible of tutti_options.
+  std::optional<bool> reproducible = std::nullopt;
 };
 
 // An operation under way. Its buffers must stay valid, and must not be accessed, until wait()
@@ -160,6 +165,7 @@ class Group {
     given.rank = options.rank;
     given.world_size = options.world_size;
     given.timeout_ms = static_cast<int32_t>(options.timeout.count());
+    given.reproducible = choice(options.reproducible);
     tutti_group* group = nullptr;
     Error::check(tutti_join(&given, &group));
     return Group(group);
@@ -385,6 +391,7 @@ class Group {
 
   explicit Group(tutti_group* group) : group_(group) {}
 
+  static int32_t choice(std::optional<bool> given) { return !given ? 0 : *given ? 1 : -1; }
   // Null: none. C's text would end at a NUL.
   static const char* text(const std::string& text) {
     if (text.find('\0') != std::string::npos)
@@ -403,7 +410,8 @@ class Group {
   // A call that is refused here keeps its place in the order: see tutti_refuse().
   void check_sizes(size_t in, size_t out, tutti_collective collective, const char* verb) const {
     if (in == out) return;
-    const std::string message = std::string(verb) + ": the sizes of in and out do not fit";
+    std::string message = verb;  // Not by operator+, about which GCC 12 warns without a reason.
+    message += ": the sizes of in and out do not fit";
     Error::check(tutti_refuse(get(), collective, TUTTI_INVALID_ARGUMENT, message.c_str()));
   }
 
@@ -418,6 +426,7 @@ class Group {
     given.buffers_stay = options.buffers_stay ? 1 : 0;
     given.on_stream = options.stream.has_value() ? 1 : 0;
     given.stream = options.stream.value_or(nullptr);
+    given.reproducible = choice(options.reproducible);
     return function(get(), arguments..., &given, work);
   }
   template <class Function, class... Arguments>

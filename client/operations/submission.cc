@@ -63,6 +63,10 @@ Status read_args(const Group& group, const CollectiveArgs& args, const tutti_opt
   if (Status s = read_options(options, builder.request(), given); !s.ok()) return s;
   builder.set_options(given);
   if (Status s = fill(group, args, builder.request()); !s.ok()) return s;
+  const bool by_join = group.connection->is_reproducible();
+  const bool reproducible = given.reproducible == 0 ? by_join : given.reproducible > 0;
+  if (reproducible && reduces(static_cast<Collective>(args.collective)))
+    builder.request().flags |= kRequestReproducible;
   const auto dtype = static_cast<Dtype>(args.dtype);
   if (args.op == TUTTI_PREMUL_SUM && is_floating(dtype))
     builder.input_copy() = InputCopy(dtype, given.factor);

@@ -115,6 +115,16 @@ void log_target(const tutti_join_options& given, const std::optional<Launch>& la
           (target.token.empty() ? ", without a token" : ", with a token"));
 }
 
+Status read_reproducible(int32_t given, bool& reproducible) {
+  reproducible = given > 0;
+  if (given != 0) return {};
+  const std::optional<std::string> text = find_variable("TUTTI_REPRODUCIBLE");
+  if (!text || *text == "0") return {};
+  reproducible = *text == "1";
+  return reproducible ? Status()
+                      : invalid_argument("TUTTI_REPRODUCIBLE='" + *text + "' is neither 0 nor 1");
+}
+
 Status read_launch(const tutti_join_options& given, const std::optional<Launch>& launch,
                    JoinTarget& target) {
   if (launch && (given.rank < 0 || given.world_size < 0)) {
@@ -152,6 +162,8 @@ Status read_target(const tutti_join_options* options, JoinTarget& target) {
   if (Status read = read_launch(given, launch, target); !read.ok()) return read;
   Status timeout = read_timeout(given.timeout_ms, target.timeout_ms);
   if (!timeout.ok()) return timeout;
+  Status reproducible = read_reproducible(given.reproducible, target.reproducible);
+  if (!reproducible.ok()) return reproducible;
   log_target(given, launch, target);
   Status checked = check(target);
   return checked.ok() ? checked : with_origin(checked, target);
