@@ -27,15 +27,18 @@ def _text(value, what):
     return text
 
 
-def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=None):
+def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=None,
+         reproducible=None):
     """Joins a job, waits until all its ranks have joined, and returns its Group.
 
     job: name of the job. rank: this rank, from 0. world_size: number of ranks of the job. timeout:
     seconds to wait for the other ranks, and the default timeout of operations. socket: path of the
-    agent's socket. token: the job's token.
+    agent's socket. token: the job's token. reproducible: whether reductions are that do not say;
+    the same on all ranks.
 
     What is None is taken from TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_TIMEOUT (in seconds;
-    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock) and TUTTI_TOKEN. Rank, world size and the
+    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock), TUTTI_TOKEN and TUTTI_REPRODUCIBLE (0 or
+    1). Rank, world size and the
     job's name may also be those of torchrun, Open MPI, PMI or Slurm. Ctrl-C ends the wait.
 
     Raises Error: INVALID_ARGUMENT if an argument is missing or wrong; UNAVAILABLE if no agent
@@ -45,10 +48,15 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
                           _text(job, "job"), _text(token, "token"),
                           -1 if rank is None else _numbers.whole(rank, "rank"),
                           -1 if world_size is None else _numbers.whole(world_size, "world_size"),
-                          _numbers.milliseconds(timeout, -1))
+                          _numbers.milliseconds(timeout, -1), _choice(reproducible))
     group = Group(interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
     leave_at_exit(group._handle, library.tutti_leave)
     return group
+
+
+def _choice(reproducible):
+    """True, False or None as the options of C have it."""
+    return 0 if reproducible is None else 1 if reproducible else -1
 
 
 def _new_handle(function, *arguments):
@@ -117,6 +125,9 @@ class Group(Unique):
 
     strategy: "ring", "tree:K", "centralized", "auto", or a pair of them for the phases within and
     between hosts. None: the job's strategy.
+
+    reproducible: if True, the bits of a reduction are a function of the ranks' values alone, of no
+    strategy, number of hosts, size or list: those of tutti.reference. None: as join() says.
 
     out: the array for the result: the input itself, or one that does not overlap it. None: see each
     collective.
@@ -201,18 +212,19 @@ class Group(Unique):
 
     @_refusal.collective
     def all_reduce(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-                   dtype=None, factor=None, stream=None):
+                   dtype=None, factor=None, stream=None, reproducible=None):
         """Reduces x over all ranks and returns the result, on every rank, in `out`, which has the
         shape and dtype of x, or in x itself if `out` is None."""
         source, target = self._sides(x, out, dtype)
         return self._run("all_reduce", (source.address, target.address, source.count,
                                         DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking,
-                         factor=_tensor.factor_of(op, factor), stream=stream)
+                         factor=_tensor.factor_of(op, factor), stream=stream,
+                         reproducible=reproducible)
 
     @functools.partial(_refusal.collective, operations_of=_many.operations_of)
     def all_reduce_many(self, xs, op="sum", strategy=None, outs=None, timeout=None, blocking=True,
-                        dtype=None, factor=None, stream=None):
+                        dtype=None, factor=None, stream=None, reproducible=None):
         """Reduces each array of the list xs over all ranks, into the arrays of the list `outs`,
         or in place if it is None; returns the list of results. Thousands of small arrays cost
         little more than a large one. All ranks list arrays of the same sizes and dtypes in the
@@ -223,14 +235,14 @@ class Group(Unique):
         once; an output must not share elements with other arrays of the list."""
         if not isinstance(xs, (list, tuple)):
             return functools.partial(self.all_reduce_many, _many.listed(xs), op, strategy, outs,
-                                     timeout, blocking, dtype, factor, stream)
+                                     timeout, blocking, dtype, factor, stream, reproducible)
         sides = [self._sides(x, out, dtype) for x, out in _many.pair_up(xs, outs)]
         blocking = bool(blocking)
         _overlap.check_under_way([use for pair in sides for use in _tensor.uses_of(*pair)])
         calls = [(_many.arguments(name, pairs, op), pairs)
                  for name, pairs in _many.by_dtype(_many.apart(sides)).items()]
         options = self._options(strategy, timeout, _tensor.factor_of(op, factor), stream,
-                                [side for pair in sides for side in pair], blocking)
+                                [side for pair in sides for side in pair], blocking, reproducible)
         results = [target.x for _, target in sides]
 
         def start(arguments, pairs):
@@ -251,7 +263,7 @@ class Group(Unique):
 
     @_refusal.collective
     def reduce(self, x, root=0, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-               dtype=None, factor=None, stream=None):
+               dtype=None, factor=None, stream=None, reproducible=None):
         """Reduces x over all ranks and returns the result on rank `root`, in `out` or in x
         itself. The other ranks' x is only read, and they get None."""
         root = _numbers.whole(root, "root")
@@ -263,7 +275,8 @@ class Group(Unique):
                                     source.count, DTYPES[source.dtype],
                                     _tensor.op_number(op), root),
                          source, target, strategy, timeout, blocking,
-                         factor=_tensor.factor_of(op, factor), stream=stream)
+                         factor=_tensor.factor_of(op, factor), stream=stream,
+                         reproducible=reproducible)
 
     @_refusal.collective
     def broadcast(self, x, root=0, strategy=None, timeout=None, blocking=True, dtype=None,
@@ -291,7 +304,7 @@ class Group(Unique):
 
     @_refusal.collective
     def reduce_scatter(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-                       dtype=None, factor=None, stream=None):
+                       dtype=None, factor=None, stream=None, reproducible=None):
         """Reduces x over all ranks, cuts the result along the first axis, and returns this
         rank's part: of shape (n / world_size, ...) for x of shape (n, ...); in `out` or in a new
         array. n must be a multiple of world_size."""
@@ -301,7 +314,8 @@ class Group(Unique):
         return self._run("reduce_scatter", (source.address, target.address, target.count,
                                             DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking,
-                         factor=_tensor.factor_of(op, factor), stream=stream)
+                         factor=_tensor.factor_of(op, factor), stream=stream,
+                         reproducible=reproducible)
 
     @_refusal.collective
     def gather(self, x, root=0, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
@@ -367,7 +381,7 @@ class Group(Unique):
 
     @_refusal.collective
     def reduce_scatter_v(self, x, sizes, op="sum", strategy=None, out=None, timeout=None,
-                         blocking=True, dtype=None, factor=None, stream=None):
+                         blocking=True, dtype=None, factor=None, stream=None, reproducible=None):
         """reduce_scatter into parts whose first axes differ: rank r's has sizes[r], the same list
         on all ranks. x is of shape (sum(sizes), ...)."""
         source = Tensor(x, dtype)
@@ -378,7 +392,8 @@ class Group(Unique):
         return self._run("reduce_scatter_v", (source.address, target.address, counts,
                                               DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking,
-                         factor=_tensor.factor_of(op, factor), stream=stream)
+                         factor=_tensor.factor_of(op, factor), stream=stream,
+                         reproducible=reproducible)
 
     @_refusal.collective
     def all_to_all_v(self, x, in_sizes, out_sizes, strategy=None, out=None, timeout=None,
@@ -485,11 +500,11 @@ class Group(Unique):
         return target.fits(shape, source.dtype, what)
 
     def _run(self, verb, arguments, source, target, strategy, timeout, blocking, write_back=True,
-             factor=1.0, stream=None, lane=None, waits=False):
+             factor=1.0, stream=None, lane=None, waits=False, reproducible=None):
         """A function that makes the call of `tutti_<verb>` and returns what the verb does. lane,
         waits: see _begin()."""
         tensors, blocking = (source, target), bool(blocking)
-        options = self._options(strategy, timeout, factor, stream, tensors, blocking)
+        options = self._options(strategy, timeout, factor, stream, tensors, blocking, reproducible)
         uses = _tensor.uses_of(source, target if write_back else None)
         _overlap.check_under_way(uses)
 
@@ -545,7 +560,7 @@ class Group(Unique):
                                                  ctypes.byref(options), work)
 
     @staticmethod
-    def _options(strategy, timeout, factor, stream, tensors, blocking=False):
+    def _options(strategy, timeout, factor, stream, tensors, blocking=False, reproducible=None):
         """The options of a call with these tensors. Where no stream is given, theirs. Large arrays
         of a call that blocks stay as they are until the operation has ended, and need no copy."""
         bytes_ = sum(side.memory.nbytes for side in tensors if side is not None)
@@ -554,4 +569,5 @@ class Group(Unique):
             stream = _stream.producer_of(tensors)
         return Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
                        _numbers.milliseconds(timeout, 0), factor, stay,
-                       on_stream=stream is not None, stream=_stream.handle_of(stream))
+                       on_stream=stream is not None, stream=_stream.handle_of(stream),
+                       reproducible=_choice(reproducible))

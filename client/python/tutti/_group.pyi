@@ -11,7 +11,8 @@ _Strategy = str | tuple[str, str] | list[str] | None
 
 def join(job: str | None = ..., rank: SupportsIndex | None = ...,
          world_size: SupportsIndex | None = ..., timeout: float | None = ...,
-         socket: str | None = ..., token: str | None = ...) -> Group: ...
+         socket: str | None = ..., token: str | None = ...,
+         reproducible: bool | None = ...) -> Group: ...
 
 class Work(Generic[_Result]):
     def done(self) -> bool: ...
@@ -35,32 +36,38 @@ class Group:
     def all_reduce(self, x: _Array, op: str = ..., strategy: _Strategy = ...,
                    out: _Array | None = ..., timeout: float | None = ...,
                    blocking: Literal[True] = ..., dtype: str | None = ...,
-                   factor: float | None = ..., stream: Any = ...) -> _Array: ...
+                   factor: float | None = ..., stream: Any = ...,
+                   reproducible: bool | None = ...) -> _Array: ...
     @overload
     def all_reduce(self, x: _Array, op: str = ..., strategy: _Strategy = ...,
                    out: _Array | None = ..., timeout: float | None = ..., *,
                    blocking: Literal[False], dtype: str | None = ...,
-                   factor: float | None = ..., stream: Any = ...) -> Work[_Array]: ...
+                   factor: float | None = ..., stream: Any = ...,
+                   reproducible: bool | None = ...) -> Work[_Array]: ...
     @overload
     def all_reduce_many(self, xs: Sequence[_Array], op: str = ..., strategy: _Strategy = ...,
                         outs: Sequence[_Array] | None = ..., timeout: float | None = ...,
                         blocking: Literal[True] = ..., dtype: str | None = ...,
-                        factor: float | None = ..., stream: Any = ...) -> list[_Array]: ...
+                        factor: float | None = ..., stream: Any = ...,
+                   reproducible: bool | None = ...) -> list[_Array]: ...
     @overload
     def all_reduce_many(self, xs: Sequence[_Array], op: str = ..., strategy: _Strategy = ...,
                         outs: Sequence[_Array] | None = ..., timeout: float | None = ..., *,
                         blocking: Literal[False], dtype: str | None = ...,
-                        factor: float | None = ..., stream: Any = ...) -> Work[list[_Array]]: ...
+                        factor: float | None = ..., stream: Any = ...,
+                   reproducible: bool | None = ...) -> Work[list[_Array]]: ...
     @overload
     def reduce(self, x: _Array, root: SupportsIndex = ..., op: str = ...,
                strategy: _Strategy = ..., out: _Array | None = ..., timeout: float | None = ...,
                blocking: Literal[True] = ..., dtype: str | None = ...,
-               factor: float | None = ..., stream: Any = ...) -> _Array | None: ...
+               factor: float | None = ..., stream: Any = ...,
+                   reproducible: bool | None = ...) -> _Array | None: ...
     @overload
     def reduce(self, x: _Array, root: SupportsIndex = ..., op: str = ...,
                strategy: _Strategy = ..., out: _Array | None = ..., timeout: float | None = ..., *,
                blocking: Literal[False], dtype: str | None = ...,
-               factor: float | None = ..., stream: Any = ...) -> Work[_Array | None]: ...
+               factor: float | None = ..., stream: Any = ...,
+                   reproducible: bool | None = ...) -> Work[_Array | None]: ...
     @overload
     def broadcast(self, x: _Array, root: SupportsIndex = ..., strategy: _Strategy = ...,
                   timeout: float | None = ..., blocking: Literal[True] = ...,
@@ -81,12 +88,14 @@ class Group:
     def reduce_scatter(self, x: _Array, op: str = ..., strategy: _Strategy = ...,
                        out: _Array | None = ..., timeout: float | None = ...,
                        blocking: Literal[True] = ..., dtype: str | None = ...,
-                       factor: float | None = ..., stream: Any = ...) -> _Array: ...
+                       factor: float | None = ..., stream: Any = ...,
+                   reproducible: bool | None = ...) -> _Array: ...
     @overload
     def reduce_scatter(self, x: _Array, op: str = ..., strategy: _Strategy = ...,
                        out: _Array | None = ..., timeout: float | None = ..., *,
                        blocking: Literal[False], dtype: str | None = ...,
-                       factor: float | None = ..., stream: Any = ...) -> Work[_Array]: ...
+                       factor: float | None = ..., stream: Any = ...,
+                   reproducible: bool | None = ...) -> Work[_Array]: ...
     @overload
     def gather(self, x: _Array, root: SupportsIndex = ..., strategy: _Strategy = ...,
                out: _Array | None = ..., timeout: float | None = ...,
@@ -128,13 +137,15 @@ class Group:
                strategy: _Strategy = ..., out: _Array | None = ...,
                timeout: float | None = ..., blocking: Literal[True] = ...,
                dtype: str | None = ..., factor: float | None = ...,
-                         stream: Any = ...) -> _Array: ...
+                         stream: Any = ...,
+                         reproducible: bool | None = ...) -> _Array: ...
     @overload
     def reduce_scatter_v(self, x: _Array, sizes: Sequence[SupportsIndex], op: str = ...,
                strategy: _Strategy = ..., out: _Array | None = ...,
                timeout: float | None = ..., *, blocking: Literal[False],
                dtype: str | None = ..., factor: float | None = ...,
-                         stream: Any = ...) -> Work[_Array]: ...
+                         stream: Any = ...,
+                         reproducible: bool | None = ...) -> Work[_Array]: ...
     @overload
     def all_to_all_v(self, x: _Array, in_sizes: Sequence[SupportsIndex],
                out_sizes: Sequence[SupportsIndex],

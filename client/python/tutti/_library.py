@@ -19,13 +19,14 @@ class ErrorView(ctypes.Structure):
 
 class JoinOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("socket", c_char_p), ("job", c_char_p), ("token", c_char_p),
-                ("rank", c_int32), ("world_size", c_int32), ("timeout_ms", c_int32)]
+                ("rank", c_int32), ("world_size", c_int32), ("timeout_ms", c_int32),
+                ("reproducible", c_int32)]
 
 
 class Options(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("strategy", c_char_p), ("timeout_ms", c_int32),
                 ("factor", c_double), ("buffers_stay", c_int32), ("on_stream", c_int32),
-                ("stream", c_void_p)]
+                ("stream", c_void_p), ("reproducible", c_int32)]
 
 
 _WORK = POINTER(c_void_p)

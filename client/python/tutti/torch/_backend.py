@@ -26,6 +26,7 @@ _ANY_RANK = -1
 _STRIDED = torch.strided
 _SUM = dist.ReduceOp.SUM
 _profiler_enabled = torch.autograd._profiler_enabled
+_is_deterministic = torch.are_deterministic_algorithms_enabled
 _tutti_all_reduce = library.tutti_all_reduce
 _c_void_p, _byref = ctypes.c_void_p, ctypes.byref
 
@@ -76,9 +77,14 @@ class TuttiBackend(Unique, _Base):
 
     def set_timeout(self, timeout):
         self._options._timeout = timeout
-        self.options_pointer = ctypes.byref(options_of(timeout))
+        self._own_options = options_of(timeout)
 
     _set_default_timeout = set_timeout
+
+    def own_options(self):
+        if self._own_options._obj.reproducible != _is_deterministic():
+            self._own_options = options_of(self._options._timeout)
+        return self._own_options
 
     def _get_sequence_number_for_group(self):
         return self._sequence
@@ -109,7 +115,7 @@ class TuttiBackend(Unique, _Base):
         address, work = tensor.data_ptr(), _c_void_p()
         try:
             if _tutti_all_reduce(self.pointer, address, address, tensor.numel(), dtype, SUM,
-                                 self.options_pointer, _byref(work)) != 0:
+                                 self.own_options(), _byref(work)) != 0:
                 raise last_failure()
             if opts.asyncOp:
                 use = Use(tensor, True, False, True, (address, address + tensor.nbytes))

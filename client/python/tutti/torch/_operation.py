@@ -22,10 +22,12 @@ TIMEOUT_UNSET = timedelta(milliseconds=-1)
 _MILLISECONDS_MAX = 2**31 - 1
 
 
-def options_of(timeout, factor=1.0):
-    """The C ABI's options with a timeout of torch."""
+def options_of(timeout):
+    """A pointer to the C ABI's options with a timeout of torch. Reductions of CPU tensors are
+    reproducible while torch.use_deterministic_algorithms() is on."""
     milliseconds = min(max(1, round(timeout.total_seconds() * 1000)), _MILLISECONDS_MAX)
-    return Options(ctypes.sizeof(Options), None, milliseconds, factor, buffers_stay=1)
+    return ctypes.byref(Options(ctypes.sizeof(Options), None, milliseconds, 1.0, buffers_stay=1,
+                                reproducible=torch.are_deterministic_algorithms_enabled()))
 
 
 class Operation:
@@ -40,8 +42,7 @@ class Operation:
         """waits: C may wait for others before it returns."""
         self._backend = backend
         self._completer = completer
-        self._options = (backend.options_pointer if timeout == TIMEOUT_UNSET
-                         else ctypes.byref(options_of(timeout)))
+        self._options = backend.own_options() if timeout == TIMEOUT_UNSET else options_of(timeout)
         self._blocks = not asynchronous
         self._calls = []
         self._keep = []
@@ -78,7 +79,8 @@ class Operation:
             given = self._options._obj
             factor = float(reduce_op.__getstate__()[1])  # Its .factor is there since torch 2.13.
             self._options = ctypes.byref(Options(given.size, None, given.timeout_ms, factor,
-                                                 given.buffers_stay))
+                                                 given.buffers_stay,
+                                                 reproducible=given.reproducible))
         return number
 
     def _use(self, tensors, is_written, is_copied):
