@@ -5,10 +5,12 @@
 
 The model reads and writes characters, and starts from random weights. Every rank works on its share
 of each batch. `--backend gloo` does the same with torch's own backend. At the end the model writes
-a text of its own. Needs torch 2.9 or newer; runs on CPUs.
+a text of its own. With `--reproducible` the parameters are the same, to the bit, on any number of
+hosts: the SHA-256 that is printed tells. Needs torch 2.9 or newer; runs on CPUs.
 """
 
 import argparse
+import hashlib
 import os
 import pathlib
 import sys
@@ -130,6 +132,15 @@ def write(model, text, start, length):
     return text.decode(numbers)
 
 
+def digest(model):
+    """The SHA-256 of all parameters; every rank must call it."""
+    total = hashlib.sha256()
+    for parameter in model.parameters():
+        whole = parameter.full_tensor() if hasattr(parameter, "full_tensor") else parameter
+        total.update(whole.detach().numpy().tobytes())
+    return total.hexdigest()
+
+
 def fail(message):
     """Ends the rank. The first of each host says why and fails; the launcher then ends them all."""
     if os.environ.get("LOCAL_RANK", "0") != "0":
@@ -145,6 +156,8 @@ def read_options():
                          help="replicate the model, or shard its parameters (default: %(default)s)")
     options.add_argument("--backend", default="tutti",
                          help="of torch.distributed: tutti, gloo (default: %(default)s)")
+    options.add_argument("--reproducible", action="store_true",
+                         help="reduce in the order of the ranks: the same bits on any hosts")
     options.add_argument("--steps", type=int, default=400, help="default: %(default)s")
     options.add_argument("--sample", type=int, default=400,
                          help="characters to write at the end (default: %(default)s)")
@@ -181,6 +194,7 @@ def main():
     if BATCH % world_size:
         fail(f"a batch of {BATCH} cannot be shared evenly by {world_size} ranks")
     torch.manual_seed(0)
+    torch.use_deterministic_algorithms(options.reproducible)
     model = Model(len(text.characters))
     is_first = dist.get_rank() == 0
     if is_first:
@@ -194,7 +208,9 @@ def main():
 
     train(parallelize(model, options.parallel), text, options.steps, report)
     sample = write(model, text, text.text[:1], options.sample)
+    sha256 = digest(model)
     if is_first:
+        print(f"\nSHA-256 of the parameters: {sha256}")
         print(f"\nWhat the model writes:\n\n{sample}")
     dist.destroy_process_group()
 

@@ -16,15 +16,30 @@ _TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--n
 _SECONDS = 240
 
 
-def losses(launcher, *arguments):
-    """The losses that a run prints, as text, by step."""
+_TUTTI = pathlib.Path(os.environ["TUTTI_LIBRARY"]).parents[1] / "bin" / "tutti"
+
+
+def output(launcher, *arguments):
+    """What a run of some steps prints."""
     environment = os.environ | {"TUTTI_SOCKET": "/nonexistent/tuttid.sock", "OMP_NUM_THREADS": "1"}
     run = subprocess.run([*launcher, _SCRIPT, "--steps", "12", "--sample", "8", *arguments],
                          env=environment, text=True, stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, timeout=_SECONDS, check=False)
     if run.returncode != 0:
         raise AssertionError(run.stdout)
-    return re.findall(r"(?m)^ +(\d+) +(\d+\.\d+) .*█", run.stdout)
+    return run.stdout
+
+
+def losses(launcher, *arguments):
+    """The losses that a run prints, as text, by step."""
+    return re.findall(r"(?m)^ +(\d+) +(\d+\.\d+) .*█", output(launcher, *arguments))
+
+
+def digest(hosts, *arguments):
+    """The parameters' digest after a run on hosts with so many ranks each."""
+    launcher = [_TUTTI, "run", "--hosts", str(len(hosts)), "--per-host", ",".join(map(str, hosts)),
+                "--", sys.executable]
+    return re.search("SHA-256 of the parameters: ([0-9a-f]{64})", output(launcher, *arguments))[1]
 
 
 class Transformer(unittest.TestCase):
@@ -37,8 +52,7 @@ class Transformer(unittest.TestCase):
         under_tutti = losses(_TORCHRUN)
         self.check(under_tutti)
         self.assertEqual(under_tutti, losses(_TORCHRUN, "--backend", "gloo"))
-        tutti = pathlib.Path(os.environ["TUTTI_LIBRARY"]).parents[1] / "bin" / "tutti"
-        self.assertEqual(under_tutti, losses([tutti, "run", "--per-host", "2", "--",
+        self.assertEqual(under_tutti, losses([_TUTTI, "run", "--per-host", "2", "--",
                                               sys.executable]))
 
     def test_a_wrong_call_ends_with_one_sentence_before_the_ranks_meet(self):
@@ -53,6 +67,14 @@ class Transformer(unittest.TestCase):
                                  timeout=_SECONDS, check=False)
             self.assertEqual(run.returncode, 1)
             self.assertRegex(run.stdout, rf"^train_transformer: .*{words}.*\n\Z")
+
+    def test_reproducible_on_any_hosts(self):
+        """The layouts matter otherwise."""
+        hosts = [[4], [2, 2], [2, 1, 1], [1, 1, 1, 1]]
+        self.assertEqual(len({digest(each, "--reproducible") for each in hosts}), 1)
+        self.assertEqual(len({digest(each, "--reproducible", "--parallel", "fsdp2")
+                              for each in hosts[1:3]}), 1)
+        self.assertGreater(len({digest(each) for each in hosts[:3]}), 1)
 
     def test_sharded(self):
         under_tutti = losses(_TORCHRUN, "--parallel", "fsdp2")
