@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace tutti {
 
@@ -26,6 +27,10 @@ std::byte* writable(const Value& place) {
 constexpr uint64_t kHelpedBytesMin = 64 * 1024;
 constexpr uint64_t kHelpedSumMin = 1024 * 1024;
 
+// Terms that are folded at once, at most.
+constexpr size_t kTermsMax = 64;
+
+constexpr Operand kNothing{nullptr, Dtype::f32};
 constexpr Strategy kInOrder{StrategyKind::centralized};
 
 // The association of one value.
@@ -96,7 +101,7 @@ Result<bool> SliceRun::execute(EngineParts& parts, Mailbox& mailbox, const Step&
     case StepKind::take:
     case StepKind::add: {
       const bool finishes = step.kind == StepKind::finish;
-      const Status status = finishes ? finish(parts, step) : contribute(parts, step, {});
+      const Status status = finishes ? finish(parts, step) : contribute(parts, step);
       return status.ok() ? Result<bool>(true) : Result<bool>(status);
     }
     case StepKind::send:
@@ -156,10 +161,15 @@ bool SliceRun::completes(size_t step) const {
          steps()[step + 1].chunk == steps()[step].chunk;
 }
 
-// Whether what the step receives is folded with the contributions that the next one adds.
-bool SliceRun::is_added_to(size_t step) const {
-  return step + 1 < steps().size() && steps()[step].kind == StepKind::recv &&
-         steps()[step + 1].kind == StepKind::add && steps()[step + 1].chunk == steps()[step].chunk;
+// Whether what the step receives is combined with more before it is needed.
+bool SliceRun::is_term(size_t step) const {
+  if (!operation_.execution->plan.reproducible || steps()[step].kind == StepKind::await)
+    return false;
+  const auto later = steps().begin() + static_cast<ptrdiff_t>(step);
+  return std::any_of(later, steps().end(), [&](const Step& other) {
+    const bool combines = other.kind == StepKind::recv_reduce || other.kind == StepKind::add;
+    return combines && other.chunk == steps()[step].chunk;
+  });
 }
 
 // Whether a later step takes or adds contributions to the chunk.
@@ -182,72 +192,130 @@ bool SliceRun::past_cache(const EngineParts& parts, int chunk) const {
 
 // Makes a new value of the host's value, or of its contributions where there is none yet, and what
 // a peer has sent, in one pass over memory. A complete one is written to all targets.
-Status SliceRun::fold(EngineParts& parts, int chunk, const Terms& terms, bool complete) {
-  const Dtype dtype = complete ? operation_.dtype : accumulator_of(operation_.dtype);
+Status SliceRun::fold(EngineParts& parts, int chunk, const Operand& carry, bool complete) {
   const Value own = values_[chunk];
-  std::array<Target, kLocalRanksMax> to;  // NOLINT: filled as far as it is used.
-  size_t count = 0;
-  if (complete)
-    for (std::byte* at : targets(chunk)) to[count++] = {at, dtype};
-  if (count != 0) {
-    values_[chunk] = {static_cast<std::byte*>(to[0].data), dtype, nullptr, true};
-  } else {
-    const Result<Value> place = allocate_value(parts, chunk, dtype);
-    if (!place.ok()) return place.status();
-    values_[chunk] = *place;
-    to[count++] = {writable(*place), dtype};
-  }
-  return reduce(parts, chunk, own, terms, {to.data(), count}, complete);
+  Targets to;
+  if (Status s = choose_targets(parts, chunk, complete, to); !s.ok()) return s;
+  return reduce(parts, chunk, own, carry, {to.at.data(), to.count}, complete);
 }
 
-// Takes or adds contributions of the host's ranks, in their order: to the carry, if there is one,
-// else to the host's value.
-Status SliceRun::contribute(EngineParts& parts, const Step& step, const Operand& carry) {
-  if (ranges_[step.chunk].count == 0) return {};
-  Value& value = values_[step.chunk];
-  const bool complete = completes(next_);
-  Terms terms{carry, &step};
-  if (step.kind == StepKind::add && carry.data == nullptr) terms.carry = {value.at, value.dtype};
-  if (terms.carry.data == nullptr && step.ranks == 1 && !complete) {
-    const HostTensor::Contributions all = tensor_.contributions(step.chunk, ranges_[step.chunk]);
-    value = {all.at[static_cast<size_t>(step.first)], all.dtype, nullptr};
+// Where the chunk's new value is written to. Says so in values_.
+Status SliceRun::choose_targets(EngineParts& parts, int chunk, bool complete, Targets& to) {
+  const Dtype dtype = complete ? operation_.dtype : accumulator_of(operation_.dtype);
+  if (complete)
+    for (std::byte* at : targets(chunk)) to.at[to.count++] = {at, dtype};
+  if (to.count != 0) {
+    values_[chunk] = {static_cast<std::byte*>(to.at[0].data), dtype, nullptr, true};
     return {};
   }
-  const Status status = fold(parts, step.chunk, terms, complete);
-  next_ += complete ? 1 : 0;  // The value is finished, too.
-  return status;
+  const Result<Value> place = allocate_value(parts, chunk, dtype);
+  if (!place.ok()) return place.status();
+  values_[chunk] = *place;
+  to.at[to.count++] = {writable(*place), dtype};
+  return {};
 }
 
-Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const Terms& terms,
+Status SliceRun::reduce(EngineParts& parts, int chunk, const Value& own, const Operand& carry,
                         std::span<const Target> to, bool complete) {
-  const Step* some = terms.own;
-  const bool is_folded = some == nullptr && own.at != nullptr;
+  const bool is_folded = own.at != nullptr;
   const HostTensor::Contributions all =
       is_folded ? HostTensor::Contributions() : tensor_.contributions(chunk, ranges_[chunk]);
-  std::span<const std::byte* const> from =
+  const std::span<const std::byte* const> from =
       is_folded ? std::span<const std::byte* const>(&own.at, 1) : all.at;
-  if (some != nullptr) from = from.subspan(static_cast<size_t>(some->first), some->ranks);
-  if (some == nullptr && !is_folded && from.size() < 2)
-    return internal_error("a chunk without contributions");
-  const Folds in_order = some != nullptr ? local_folds(kInOrder, some->ranks) : Folds();
+  if (!is_folded && from.size() < 2) return internal_error("a chunk without contributions");
   const auto is_source = [&](const Target& target) {
     return std::ranges::find(from, target.data) != from.end();
   };
   FoldWork work{
-      .folds = some != nullptr ? in_order
-               : is_folded     ? one_fold()
-                               : *all.folds,
+      .folds = is_folded ? one_fold() : *all.folds,
       .contributions = from,
       .targets = to,
-      .dtype = some != nullptr ? all.dtype : own.dtype,
+      .dtype = own.dtype,
       .op = operation_.op,
       .count = ranges_[chunk].count,
       .divisor = complete ? divisor() : 1,
       .past_cache = complete && past_cache(parts, chunk) && std::ranges::none_of(to, is_source),
-      .carry = terms.carry,
-      .carry_first = some != nullptr};
-  const bool in_turn = is_folded || some != nullptr;
-  return run(parts, work, in_turn ? kInOrder : operation_.execution->plan.strategies.local);
+      .carry = carry};
+  return run(parts, work, is_folded ? kInOrder : operation_.execution->plan.strategies.local);
+}
+
+// ---- Terms: reproducible plans ----
+
+// To which more can be added; a value that there is already is the first.
+SliceRun::Terms& SliceRun::begin_terms(int chunk, bool afresh) {
+  if (terms_.empty()) terms_.resize(ranges_.size());
+  Terms& terms = terms_[chunk];
+  if (afresh) terms = {};
+  if (!afresh && terms.empty()) terms.first = {values_[chunk].at, values_[chunk].dtype};
+  return terms;
+}
+
+Status SliceRun::add_term(EngineParts& parts, int chunk, const std::byte* term) {
+  terms_[chunk].rest.push_back(term);
+  return terms_[chunk].rest.size() < kTermsMax ? Status() : fold_terms(parts, chunk, false);
+}
+
+// Takes or adds contributions of the host's ranks, in their order.
+Status SliceRun::contribute(EngineParts& parts, const Step& step) {
+  if (ranges_[step.chunk].count == 0) return {};
+  begin_terms(step.chunk, step.kind == StepKind::take);
+  for (int place = step.first; place < step.first + step.ranks; ++place) {
+    const HostTensor::Contributions all = tensor_.contributions(step.chunk, ranges_[step.chunk]);
+    if (all.dtype != operation_.dtype) return internal_error("contributions that were combined");
+    const Status added = add_term(parts, step.chunk, all.at[static_cast<size_t>(place)]);
+    if (!added.ok()) return added;
+    begin_terms(step.chunk, false);
+  }
+  return {};
+}
+
+// Adds what a peer sent, where it lies. `received`: in `frame`, or in scratch.
+Status SliceRun::keep_frame(EngineParts& parts, const Step& step, const Operand& received,
+                            Frame&& frame) {
+  Terms& terms = begin_terms(step.chunk, step.kind == StepKind::recv);
+  terms.frames.push_back(std::move(frame));
+  if (received.dtype == operation_.dtype)
+    return add_term(parts, step.chunk, static_cast<const std::byte*>(received.data));
+  if (!terms.empty()) return misfit(step);
+  terms.first = received;
+  return {};
+}
+
+// The terms become the chunk's value.
+Status SliceRun::fold_terms(EngineParts& parts, int chunk, bool complete) {
+  if (terms_.empty() || terms_[chunk].empty()) return {};
+  Terms terms = std::exchange(terms_[chunk], {});
+  const bool is_one = terms.first.data == nullptr && terms.rest.size() == 1;
+  if (is_one && !complete) {
+    values_[chunk] = {terms.rest[0], operation_.dtype};
+    return {};
+  }
+  Targets to;
+  if (Status s = choose_targets(parts, chunk, complete, to); !s.ok()) return s;
+  Dtype dtype = operation_.dtype;
+  if (terms.rest.empty()) {
+    terms.rest = {static_cast<const std::byte*>(terms.first.data)};
+    dtype = std::exchange(terms.first, {nullptr, Dtype::f32}).dtype;
+  }
+  const auto is_term = [&](const Target& target) {
+    return target.data == terms.first.data ||
+           std::ranges::find(terms.rest, target.data) != terms.rest.end();
+  };
+  const std::span<const Target> all(to.at.data(), to.count);
+  const Folds folds = local_folds(kInOrder, static_cast<int>(terms.rest.size()));
+  FoldWork work{
+      .folds = folds,
+      .contributions = terms.rest,
+      .targets = all,
+      .dtype = dtype,
+      .op = operation_.op,
+      .count = ranges_[chunk].count,
+      .divisor = complete ? divisor() : 1,
+      .past_cache = complete && past_cache(parts, chunk) && std::ranges::none_of(all, is_term),
+      .carry = terms.first,
+      .carry_first = true};
+  if (Status status = run(parts, work, kInOrder); !status.ok()) return status;
+  return parts.device.wait(parts.stream);  // The frames are freed next; others read wire memory.
 }
 
 // Does the fold, unless others do, which the slice waits for then. `local`: as `folds` associates.
@@ -283,16 +351,19 @@ bool SliceRun::others_fold(const FoldWork& work, const Strategy& local) {
 }
 
 Status SliceRun::finish(EngineParts& parts, const Step& step) {
+  if (!terms_.empty() && !terms_[step.chunk].empty()) return fold_terms(parts, step.chunk, true);
   const Value& value = values_[step.chunk];
   const bool is_done = value.at != nullptr && value.dtype == operation_.dtype && divisor() == 1;
   if (is_done || ranges_[step.chunk].count == 0) return {};
-  return fold(parts, step.chunk, {}, true);
+  return fold(parts, step.chunk, kNothing, true);
 }
 
 Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases& releases) {
   const Value& own = values_[step.chunk];
+  if (step.kind == StepKind::send)
+    if (Status folded = fold_terms(parts, step.chunk, false); !folded.ok()) return folded;
   if (step.kind == StepKind::send && own.at == nullptr && ranges_[step.chunk].count != 0)
-    if (Status folded = fold(parts, step.chunk, {}, false); !folded.ok()) return folded;
+    if (Status folded = fold(parts, step.chunk, kNothing, false); !folded.ok()) return folded;
   if (is_folding()) return false;
   if (Status status = parts.device.wait(parts.stream); !status.ok()) return status;
   Outgoing frame;
@@ -327,21 +398,21 @@ Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step&
   auto arrived = mailbox.extract(expected_tag());
   if (arrived.empty()) {
     // Folds while the frame is on its way. Several slices fold faster in one pass with it.
-    const bool folds = is_only_slice_ && step.kind == StepKind::recv_reduce &&
+    const bool folds = is_only_slice_ && step.kind == StepKind::recv_reduce && !is_term(next_) &&
                        values_[step.chunk].at == nullptr && ranges_[step.chunk].count != 0;
-    const Status folded = folds ? fold(parts, step.chunk, {}, false) : Status();
+    const Status folded = folds ? fold(parts, step.chunk, kNothing, false) : Status();
     return folded.ok() ? Result<bool>(false) : Result<bool>(folded);
   }
-  const Status status = accept(parts, step, arrived.mapped());
+  const Status status = accept(parts, step, std::move(arrived.mapped()));
   return status.ok() ? Result<bool>(true) : Result<bool>(status);
 }
 
 std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header) {
   const Step* step = current_step();
   if (step == nullptr || step->kind != StepKind::recv || expected_tag() != tag_of(header) ||
-      is_added_to(next_))
+      is_term(next_))
     return carry_buffer_for(header);
-  if (recv_buffer_ != nullptr || is_folding() || needs_ranks(step->chunk)) return nullptr;
+  if (recv_buffer_ != nullptr || is_folding()) return nullptr;
   const uint64_t bytes = ranges_[step->chunk].count * size_of(operation_.dtype);
   const bool fits = header.chunk == static_cast<uint32_t>(step->chunk) &&
                     header.dtype == static_cast<uint8_t>(operation_.dtype) &&
@@ -356,7 +427,9 @@ std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header)
 std::shared_ptr<RecvBuffer> SliceRun::carry_buffer_for(const FrameHeader& header) {
   if (operation_.helpers == nullptr || header.payload_bytes < kHelpedBytesMin) return nullptr;
   for (size_t step = next_; step < steps().size(); ++step) {
-    const bool is_carry = steps()[step].kind == StepKind::recv_reduce || is_added_to(step);
+    const bool receives = steps()[step].kind == StepKind::recv;
+    const bool is_carry =
+        steps()[step].kind == StepKind::recv_reduce || (receives && is_term(step));
     if (!is_carry || tag_of_step(step) != tag_of(header)) continue;
     const bool fits = header.dtype < kDtypes && !carry_buffers_.contains(step) &&
                       header.payload_bytes == ranges_[steps()[step].chunk].count *
@@ -383,7 +456,7 @@ Status SliceRun::misfit(const Step& step) const {
                    {rank, ""});
 }
 
-Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame) {
+Status SliceRun::accept(EngineParts& parts, const Step& step, Frame&& frame) {
   const uint64_t count = step.kind == StepKind::await ? 0 : ranges_[step.chunk].count;
   const auto dtype = static_cast<Dtype>(frame.header.dtype);
   const bool known = dtype == operation_.dtype || dtype == accumulator_of(operation_.dtype);
@@ -391,7 +464,7 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame
       frame.payload.bytes() != count * size_of(dtype))
     return misfit(step);
   if (count == 0) return {};
-  if (step.kind == StepKind::recv && !is_added_to(next_)) {
+  if (step.kind == StepKind::recv && !is_term(next_)) {
     Result<Value> to = allocate_value(parts, step.chunk, dtype);
     if (!to.ok()) return to.status();
     values_[step.chunk] = *to;
@@ -409,15 +482,11 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, const Frame& frame
     frame.payload.copy_to(*gathered);
     received = *gathered;
   }
-  Status status;
-  if (step.kind == StepKind::recv) {
-    ++next_;  // The contributions are added, too.
-    status = contribute(parts, steps()[next_], {received, dtype});
-  } else {
-    const bool complete = completes(next_);
-    status = fold(parts, step.chunk, {{received, dtype}}, complete);
-    next_ += complete ? 1 : 0;  // The value is finished, too.
-  }
+  if (operation_.execution->plan.reproducible)
+    return keep_frame(parts, step, {received, dtype}, std::move(frame));
+  const bool complete = completes(next_);
+  Status status = fold(parts, step.chunk, {received, dtype}, complete);
+  next_ += complete ? 1 : 0;                                  // The value is finished, too.
   if (status.ok()) status = parts.device.wait(parts.stream);  // The frame's memory is freed next.
   return status;
 }
@@ -429,7 +498,7 @@ Status SliceRun::copy_results(EngineParts& parts) {
   for (int chunk = 0; chunk < static_cast<int>(ranges_.size()); ++chunk) {
     const auto all = targets(chunk);
     if (all.empty() || values_[chunk].is_at_targets) continue;
-    Status status = folds ? fold(parts, chunk, {}, true) : copy_result(parts, chunk, all);
+    Status status = folds ? fold(parts, chunk, kNothing, true) : copy_result(parts, chunk, all);
     if (!status.ok()) return status;
   }
   return parts.device.wait(parts.stream);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -79,20 +80,31 @@ class SliceRun {
   std::shared_ptr<RecvBuffer> carry_buffer_for(const FrameHeader& header);
   Result<bool> execute(EngineParts& parts, Mailbox& mailbox, const Step& step,
                        const Releases& releases);
-  // What the next fold of a chunk combines with the host's value.
+  // In a reproducible plan: what the host's value is the fold of, in this order, once it is needed.
   struct Terms {
-    Operand carry = {nullptr, Dtype::f32};
-    const Step* own = nullptr;  // Take or add: whose contributions.
+    Operand first = {nullptr, Dtype::f32};  // A partial result; or null.
+    std::vector<const std::byte*> rest;     // In the operation's type.
+    std::vector<Frame> frames;              // Some of these are in.
+    bool empty() const { return first.data == nullptr && rest.empty(); }
   };
-  Status fold(EngineParts& parts, int chunk, const Terms& terms, bool complete);
-  Status reduce(EngineParts& parts, int chunk, const Value& own, const Terms& terms,
+  struct Targets {
+    std::array<Target, kLocalRanksMax> at;  // NOLINT: filled as far as it is used.
+    size_t count = 0;
+  };
+  Status fold(EngineParts& parts, int chunk, const Operand& carry, bool complete);
+  Status reduce(EngineParts& parts, int chunk, const Value& own, const Operand& carry,
                 std::span<const Target> to, bool complete);
-  Status contribute(EngineParts& parts, const Step& step, const Operand& carry);
+  Status choose_targets(EngineParts& parts, int chunk, bool complete, Targets& to);
+  Terms& begin_terms(int chunk, bool afresh);
+  Status add_term(EngineParts& parts, int chunk, const std::byte* term);
+  Status contribute(EngineParts& parts, const Step& step);
+  Status keep_frame(EngineParts& parts, const Step& step, const Operand& received, Frame&& frame);
+  Status fold_terms(EngineParts& parts, int chunk, bool complete);
   Status run(EngineParts& parts, FoldWork& work, const Strategy& local);
   Status finish(EngineParts& parts, const Step& step);
   Result<bool> send(EngineParts& parts, const Step& step, const Releases& releases);
   Result<bool> receive(EngineParts& parts, Mailbox& mailbox, const Step& step);
-  Status accept(EngineParts& parts, const Step& step, const Frame& frame);
+  Status accept(EngineParts& parts, const Step& step, Frame&& frame);
   Status misfit(const Step& step) const;
   Status copy_results(EngineParts& parts);
   Status copy_result(EngineParts& parts, int chunk, std::span<std::byte* const> to);
@@ -103,7 +115,7 @@ class SliceRun {
   Result<std::byte*> allocate(ScratchPool& pool, size_t bytes);
   ScratchPool& pool_for(EngineParts& parts, size_t bytes) const;
   bool completes(size_t step) const;
-  bool is_added_to(size_t step) const;
+  bool is_term(size_t step) const;
   bool needs_ranks(int chunk) const;
   bool past_cache(const EngineParts& parts, int chunk) const;
   uint32_t divisor() const;
@@ -117,6 +129,7 @@ class SliceRun {
   bool copied_ = false;
   std::vector<Range> ranges_;  // By chunk.
   std::vector<Value> values_;  // By chunk.
+  std::vector<Terms> terms_;   // By chunk. Empty: the value is the chunk's.
   struct Scratch {
     ScratchPool* pool;
     ScratchPool::Block block;

@@ -108,7 +108,7 @@ class Contestant:
         return f"apt-get install {self.package}" if self.package else f"not built: {lacking}"
 
 
-def tutti(extra: list[str]) -> Callable[[Field], list[Launch]]:
+def tutti(extra: list[str], env: dict[str, str] | None = None) -> Callable[[Field], list[Launch]]:
     def launch(field: Field) -> list[Launch]:
         run = [str(field.bin / "tutti"), "run"]
         run += ["--hosts", str(field.case.hosts), "--per-host", str(field.case.per_host)]
@@ -116,7 +116,7 @@ def tutti(extra: list[str]) -> Callable[[Field], list[Launch]]:
         if field.case.networked:
             run += ["--netns"] + (["--rate", field.network.rate] if field.network.rate else [])
             rank = field.network.with_cubic(on_core("$TUTTI_RANK", rank, field.case))
-        return [Launch(run + ["--", *rank])]
+        return [Launch(run + ["--", *rank], env or {})]
 
     return launch
 
@@ -272,6 +272,9 @@ def all_contestants() -> list[Contestant]:
                    everywhere, tutti([])),
         Contestant("tutti-staged", "tutti", "defaults; ordinary tensors", ["tutti"], "",
                    everywhere, tutti(["--staged"])),
+        Contestant("tutti-reproducible", "tutti", "TUTTI_REPRODUCIBLE=1; tensors from tutti_alloc()",
+                   ["tutti"], "", everywhere, tutti([], {"TUTTI_REPRODUCIBLE": "1"}),
+                   collectives=("all_reduce", "reduce", "reduce_scatter")),
         Contestant("ring", "ring", "a bare ring over raw TCP sockets, one thread a rank", ["ring"],
                    "", networked, raw_ring,
                    collectives=("all_reduce", "all_gather", "reduce_scatter", STREAM)),

@@ -159,5 +159,26 @@ INSTANTIATE_TEST_SUITE_P(
                       Layout{0, 1, 2, 3, 4, 5, 6, 7}, Layout{0, 1, 0, 1, 2, 1, 0, 2}),
     ::testing::PrintToStringParamName());
 
+Layout dealt_to(int hosts, int ranks) {
+  Layout layout;
+  for (int rank = 0; rank < ranks; ++rank) layout.push_back(rank % hosts);
+  return layout;
+}
+
+// More terms than are folded at once.
+class ReproducibleManyTest : public ReproducibleTest {};
+
+TEST_P(ReproducibleManyTest, ManyRanksAndHosts) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
+    for (const Op op : {Op::sum, Op::mean}) {
+      check({Collective::all_reduce, dtype, op, 97});
+      check({Collective::reduce, dtype, op, 5, 3});
+      if (HasFatalFailure()) return;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, ReproducibleManyTest,
+                         ::testing::Values(dealt_to(1, 150), dealt_to(2, 90), dealt_to(70, 70)));
+
 }  // namespace
 }  // namespace tutti
