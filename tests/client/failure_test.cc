@@ -21,7 +21,7 @@ class JoinTest : public ::testing::Test {
  protected:
   void TearDown() override {
     for (const char* name : {"TUTTI_SOCKET", "TUTTI_JOB", "TUTTI_TOKEN", "TUTTI_RANK",
-                             "TUTTI_WORLD_SIZE", "TUTTI_TIMEOUT"})
+                             "TUTTI_WORLD_SIZE", "TUTTI_TIMEOUT", "TUTTI_REPRODUCIBLE"})
       unsetenv(name);
   }
   void expect_refused(tutti_code code, const std::string& words) const {
@@ -60,6 +60,11 @@ TEST_F(JoinTest, RefusesNonsenseInTheEnvironment) {
   for (const char* timeout : {"soon", "", "0", "-1", "nan", "1e30"}) {
     setenv("TUTTI_TIMEOUT", timeout, 1);
     expect_refused(TUTTI_INVALID_ARGUMENT, "TUTTI_TIMEOUT=");
+  }
+  unsetenv("TUTTI_TIMEOUT");
+  for (const char* choice : {"yes", "2", ""}) {
+    setenv("TUTTI_REPRODUCIBLE", choice, 1);
+    expect_refused(TUTTI_INVALID_ARGUMENT, "TUTTI_REPRODUCIBLE=");
   }
 }
 

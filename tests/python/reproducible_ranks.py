@@ -2,6 +2,7 @@
 each compared with tutti.reference() of all ranks' values. Rank 0 prints a digest of its results."""
 
 import hashlib
+import os
 
 import numpy as np
 
@@ -95,13 +96,24 @@ def check_all(group):
     return checker.digest
 
 
-def check_disagreement(group):
-    try:
-        group.all_reduce(np.ones(3), reproducible=group.rank == 0)
-    except tutti.Error as error:
-        assert error.code == "FAILED_PRECONDITION" and "reproducible" in str(error), error
-    else:
-        raise AssertionError("the ranks disagreed")
+def check_choices(rank, world_size):
+    """The call's choice counts before the join's, and that before the environment's. Ranks that
+    choose differently fail, and go on."""
+    os.environ["TUTTI_REPRODUCIBLE"] = "1"
+    with tutti.join(job="choices", rank=rank, world_size=world_size, timeout=60,
+                    reproducible=False if rank == 0 else None) as group:
+        for of_first, of_others, agree in ((True, None, True), (None, False, True),
+                                           (None, None, False), (True, False, False),
+                                           (True, True, True)):
+            choice = of_first if rank == 0 else of_others
+            try:
+                group.all_reduce(np.ones(3), reproducible=choice)
+            except tutti.Error as error:
+                assert error.code == "FAILED_PRECONDITION", error
+                assert "reproducible" in str(error) and not agree, error
+            else:
+                assert agree, (of_first, of_others)
+            group.broadcast(np.ones(3))
 
 
 def main():
@@ -110,8 +122,9 @@ def main():
     if group.world_size == 4:
         mixed = group.subgroup([2, 0, 3, 1])  # On two hosts, their ranks do not follow each other.
         check_all(mixed)
-    check_disagreement(group)
     group.leave()
+    check_choices(group.rank, group.world_size)
+    del os.environ["TUTTI_REPRODUCIBLE"]
     with tutti.join(job="again", rank=group.rank, world_size=group.world_size, timeout=60,
                     reproducible=True) as again:
         xs = [wild(rank, 999, "float32", 5) for rank in range(again.world_size)]
