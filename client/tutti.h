@@ -97,6 +97,7 @@ typedef struct tutti_join_options {
   /* How long to wait for the other ranks, and the default timeout of the job's operations, in
    * milliseconds. -1: TUTTI_TIMEOUT (in seconds, fractions allowed), or 30 s. */
   int32_t timeout_ms;
+  int32_t reserved; /* 0. */
   /* Whether reductions are reproducible (see tutti_options) where the call does not say: 1: yes;
    * -1: no; 0: if TUTTI_REPRODUCIBLE is 1. The same on all ranks. */
   int32_t reproducible;
@@ -104,7 +105,8 @@ typedef struct tutti_join_options {
 
 /* Options that take everything from the environment. */
 static inline tutti_join_options tutti_join_defaults(void) {
-  const tutti_join_options options = {sizeof(tutti_join_options), NULL, NULL, NULL, -1, -1, -1, 0};
+  const tutti_join_options options = {
+      sizeof(tutti_join_options), NULL, NULL, NULL, -1, -1, -1, 0, 0};
   return options;
 }
 
@@ -197,8 +199,9 @@ typedef struct tutti_options {
    * hosts, count, list, transport or device. -1: it need not be. 0: as the join says. All ranks
    * must give the same. The order is ((x0 + x1) + x2) + ... by rank of the group; 16-bit floats are
    * combined in f32 and rounded once, at the end, after the one division of TUTTI_MEAN; every NaN
-   * is the one without sign and payload; of +0 and -0, min and max give the later. Collectives that
-   * do not reduce ignore it. UNIMPLEMENTED: GPU memory, where hosts have several ranks each. */
+   * is the one without sign and payload; of +0 and -0, min and max give the later. The result of
+   * one rank is its input. Collectives that do not reduce ignore it. UNIMPLEMENTED: GPU memory of
+   * several hosts, one of which has several ranks. */
   int32_t reproducible;
 } tutti_options;
 

@@ -317,10 +317,10 @@ struct FoldHead {
   uint8_t op;
   uint8_t carry_dtype;
   uint8_t target_dtype;
-  uint16_t past_cache;
-  uint16_t carry_first;
-  uint32_t first;   // Index of the fold's first block.
-  uint32_t number;  // Of the fold, among all that the worker has shared.
+  uint16_t past_cache;   // 0 or 1.
+  uint16_t carry_first;  //
+  uint32_t first;        // Index of the fold's first block.
+  uint32_t number;       // Of the fold, among all that the worker has shared.
 };
 static_assert(sizeof(FoldHead) == 48);
 

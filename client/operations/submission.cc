@@ -30,6 +30,9 @@ bool is_on_stream(const tutti_options* options) {
 
 Status read_options(const tutti_options* options, Request& request, tutti_options& given) {
   if (Status s = read_given(options, given); !s.ok()) return s;
+  if (given.reproducible < -1 || given.reproducible > 1)
+    return invalid_argument("reproducible = " + std::to_string(given.reproducible) +
+                            " is none of 1, 0 and -1; begin with tutti_defaults()");
   if (given.timeout_ms > 0) request.timeout_ms = static_cast<uint32_t>(given.timeout_ms);
   if (given.strategy == nullptr) return {};
   const Result<Strategies> strategies = parse_strategies(given.strategy);

@@ -117,6 +117,9 @@ void log_target(const tutti_join_options& given, const std::optional<Launch>& la
 
 Status read_reproducible(int32_t given, bool& reproducible) {
   reproducible = given > 0;
+  if (given < -1 || given > 1)
+    return invalid_argument("reproducible = " + std::to_string(given) +
+                            " is none of 1, 0 and -1; begin with tutti_join_defaults()");
   if (given != 0) return {};
   const std::optional<std::string> text = find_variable("TUTTI_REPRODUCIBLE");
   if (!text || *text == "0") return {};

@@ -44,7 +44,8 @@ class Folds {
 //   centralized  ((x0 op x1) op x2) ...
 //   tree:K       each member of the K-ary heap folds its own and its children's values, in order
 //   ring         the chain, as tree:1: x0 op (x1 op (x2 ...)), folded from the last to the first,
-//                which gives the same bits, since every op gives the same for (a, b) and (b, a)
+//                which gives the same bits, since every op gives the same for (a, b) and (b, a),
+//                but for the zero that min and max choose of +0 and -0
 // So bits do not depend on how many hosts there are; a ring rotates over hosts only. Automatic is
 // centralized.
 Folds local_folds(const Strategy& local, int contributions);
@@ -53,10 +54,10 @@ Folds local_folds(const Strategy& local, int contributions);
 inline constexpr uint64_t kFoldBlock = 4096;
 
 // A fold: target = ((contributions, associated as `folds` says) op carry) / divisor, into every
-// target, of which there are at most kLocalRanksMax; with `carry_first` and one fold, the carry is
-// its first term. Where there is one fold, a target may be
-// exactly one of the contributions, or the carry; with more folds, each element of every
-// contribution is read before that element of any target is written.
+// target, of which there are at most kLocalRanksMax. With `carry_first`, of one fold, the carry is
+// its first term. Where there is one fold, a target may be exactly one of the contributions, or the
+// carry; with more folds, each element of every contribution is read before that element of any
+// target is written.
 struct FoldWork {
   const Folds& folds;
   std::span<const std::byte* const> contributions;

@@ -91,7 +91,7 @@ class HostTensor {
 
 // A plan with this host's steps, made once and shared by all operations that use it.
 struct ExecutionPlan {
-  Plan plan;
+  Plan plan;     // The local strategy of a reproducible one is Centralized.
   int self = 0;  // This host's place in the plan.
   std::vector<Step> steps;
   std::vector<int> ordinals;  // By step: the number of earlier messages from and to the same hosts.
@@ -210,8 +210,9 @@ struct EngineLimits {
 };
 
 // The least capacity of a link, in bytes, that rules out deadlock: the slices in flight of all
-// operations in flight, each sent at most twice (ring), and twice as long if 16-bit floats travel
-// as f32.
+// operations in flight, each sent at most twice (ring; where it is sent more often, between ranks
+// that do not follow each other, the next time waits for an answer), and twice as long if 16-bit
+// floats travel as f32.
 constexpr size_t min_link_capacity(const EngineLimits& limits, size_t slice_bytes) {
   return size_t{4} * static_cast<size_t>(limits.ops_in_flight) *
          static_cast<size_t>(limits.slices_in_flight) * slice_bytes;

@@ -27,8 +27,8 @@ std::byte* writable(const Value& place) {
 constexpr uint64_t kHelpedBytesMin = 64 * 1024;
 constexpr uint64_t kHelpedSumMin = 1024 * 1024;
 
-// Terms that are folded at once, at most.
-constexpr size_t kTermsMax = 64;
+// Frames that wait to be folded at once, at most.
+constexpr size_t kFramesMax = 64;
 
 constexpr Operand kNothing{nullptr, Dtype::f32};
 constexpr Strategy kInOrder{StrategyKind::centralized};
@@ -37,6 +37,37 @@ constexpr Strategy kInOrder{StrategyKind::centralized};
 const Folds& one_fold() {
   static const Folds one = local_folds(kInOrder, 1);
   return one;
+}
+
+// Whether any step of the chunk, from that one on, is such.
+template <class Is>
+bool any_from(const ExecutionPlan& execution, size_t first, int chunk, Is is) {
+  const std::vector<Step>& steps = execution.steps;
+  const auto from = steps.begin() + static_cast<ptrdiff_t>(std::min(first, steps.size()));
+  return std::any_of(from, steps.end(),
+                     [&](const Step& step) { return step.chunk == chunk && is(step); });
+}
+
+// Whether the next step finishes the value that this step makes.
+bool completes(const ExecutionPlan& execution, size_t step) {
+  const std::vector<Step>& steps = execution.steps;
+  return step + 1 < steps.size() && steps[step + 1].kind == StepKind::finish &&
+         steps[step + 1].chunk == steps[step].chunk;
+}
+
+// Whether what the step receives is combined with more before it is needed.
+bool is_term(const ExecutionPlan& execution, size_t step) {
+  const Step& receives = execution.steps[step];
+  if (!execution.plan.reproducible || receives.kind == StepKind::await) return false;
+  return any_from(execution, step, receives.chunk, [](const Step& other) {
+    return other.kind == StepKind::recv_reduce || other.kind == StepKind::add;
+  });
+}
+
+// Whether that or a later step takes or adds contributions to the chunk.
+bool needs_ranks(const ExecutionPlan& execution, size_t step, int chunk) {
+  return execution.plan.reproducible &&
+         any_from(execution, step, chunk, [](const Step& other) { return other.ranks != 0; });
 }
 
 }  // namespace
@@ -97,13 +128,13 @@ Result<Progress> SliceRun::advance(EngineParts& parts, Mailbox& mailbox, const R
 Result<bool> SliceRun::execute(EngineParts& parts, Mailbox& mailbox, const Step& step,
                                const Releases& releases) {
   switch (step.kind) {
-    case StepKind::finish:
-    case StepKind::take:
-    case StepKind::add: {
-      const bool finishes = step.kind == StepKind::finish;
-      const Status status = finishes ? finish(parts, step) : contribute(parts, step);
+    case StepKind::finish: {
+      const Status status = finish(parts, step);
       return status.ok() ? Result<bool>(true) : Result<bool>(status);
     }
+    case StepKind::take:
+    case StepKind::add:
+      return contribute(parts, step);
     case StepKind::send:
     case StepKind::notify:
       return send(parts, step, releases);
@@ -144,7 +175,7 @@ std::span<std::byte* const> SliceRun::targets(int chunk) const {
 // Memory for a new value of that type: the first target if the type fits, else scratch. Targets may
 // be inputs: not as long as the chunk needs those.
 Result<SliceRun::Value> SliceRun::allocate_value(EngineParts& parts, int chunk, Dtype dtype) {
-  if (dtype == operation_.dtype && !needs_ranks(chunk))
+  if (dtype == operation_.dtype && !needs_ranks(*operation_.execution, next_, chunk))
     if (const auto all = targets(chunk); !all.empty()) return Value{all[0], dtype};
   const Value& now = values_[chunk];
   if (now.scratch != nullptr && now.dtype == dtype) return now;
@@ -155,39 +186,14 @@ Result<SliceRun::Value> SliceRun::allocate_value(EngineParts& parts, int chunk, 
   return Value{*fresh, dtype, *fresh};
 }
 
-// Whether the next step finishes the value that this step makes.
-bool SliceRun::completes(size_t step) const {
-  return step + 1 < steps().size() && steps()[step + 1].kind == StepKind::finish &&
-         steps()[step + 1].chunk == steps()[step].chunk;
-}
-
-// Whether what the step receives is combined with more before it is needed.
-bool SliceRun::is_term(size_t step) const {
-  if (!operation_.execution->plan.reproducible || steps()[step].kind == StepKind::await)
-    return false;
-  const auto later = steps().begin() + static_cast<ptrdiff_t>(step);
-  return std::any_of(later, steps().end(), [&](const Step& other) {
-    const bool combines = other.kind == StepKind::recv_reduce || other.kind == StepKind::add;
-    return combines && other.chunk == steps()[step].chunk;
-  });
-}
-
-// Whether a later step takes or adds contributions to the chunk.
-bool SliceRun::needs_ranks(int chunk) const {
-  const auto later = steps().begin() + static_cast<ptrdiff_t>(std::min(next_ + 1, steps().size()));
-  return std::any_of(later, steps().end(),
-                     [&](const Step& step) { return step.ranks != 0 && step.chunk == chunk; });
-}
-
 // Whether the tensors exceed the cache, and the chunk's complete value is not read again here.
 bool SliceRun::past_cache(const EngineParts& parts, int chunk) const {
   const ExecutionPlan& execution = *operation_.execution;
   const uint64_t ranks = execution.plan.hosts[execution.self].size();
   if (operation_.count * size_of(operation_.dtype) * ranks < parts.device.cache_bytes())
     return false;
-  return std::none_of(
-      steps().begin() + static_cast<ptrdiff_t>(std::min(next_ + 1, steps().size())), steps().end(),
-      [&](const Step& later) { return later.kind == StepKind::send && later.chunk == chunk; });
+  return !any_from(execution, next_ + 1, chunk,
+                   [](const Step& later) { return later.kind == StepKind::send; });
 }
 
 // Makes a new value of the host's value, or of its contributions where there is none yet, and what
@@ -250,23 +256,21 @@ SliceRun::Terms& SliceRun::begin_terms(int chunk, bool afresh) {
   return terms;
 }
 
-Status SliceRun::add_term(EngineParts& parts, int chunk, const std::byte* term) {
-  terms_[chunk].rest.push_back(term);
-  return terms_[chunk].rest.size() < kTermsMax ? Status() : fold_terms(parts, chunk, false);
-}
-
-// Takes or adds contributions of the host's ranks, in their order.
-Status SliceRun::contribute(EngineParts& parts, const Step& step) {
-  if (ranges_[step.chunk].count == 0) return {};
-  begin_terms(step.chunk, step.kind == StepKind::take);
-  for (int place = step.first; place < step.first + step.ranks; ++place) {
-    const HostTensor::Contributions all = tensor_.contributions(step.chunk, ranges_[step.chunk]);
-    if (all.dtype != operation_.dtype) return internal_error("contributions that were combined");
-    const Status added = add_term(parts, step.chunk, all.at[static_cast<size_t>(place)]);
-    if (!added.ok()) return added;
-    begin_terms(step.chunk, false);
+// Takes or adds contributions of the host's ranks, in their order. False: what there is must be
+// folded first, and others do that.
+Result<bool> SliceRun::contribute(EngineParts& parts, const Step& step) {
+  if (ranges_[step.chunk].count == 0) return true;
+  Terms* terms = &begin_terms(step.chunk, step.kind == StepKind::take);
+  if (terms->rest.size() + static_cast<size_t>(step.ranks) > kLocalRanksMax) {
+    if (Status folded = fold_terms(parts, step.chunk, false); !folded.ok()) return folded;
+    if (is_folding()) return false;
+    terms = &begin_terms(step.chunk, false);
   }
-  return {};
+  const HostTensor::Contributions all = tensor_.contributions(step.chunk, ranges_[step.chunk]);
+  if (all.dtype != operation_.dtype) return internal_error("contributions that were combined");
+  const auto some = all.at.subspan(static_cast<size_t>(step.first), step.ranks);
+  terms->rest.insert(terms->rest.end(), some.begin(), some.end());
+  return true;
 }
 
 // Adds what a peer sent, where it lies. `received`: in `frame`, or in scratch.
@@ -274,8 +278,10 @@ Status SliceRun::keep_frame(EngineParts& parts, const Step& step, const Operand&
                             Frame&& frame) {
   Terms& terms = begin_terms(step.chunk, step.kind == StepKind::recv);
   terms.frames.push_back(std::move(frame));
-  if (received.dtype == operation_.dtype)
-    return add_term(parts, step.chunk, static_cast<const std::byte*>(received.data));
+  if (received.dtype == operation_.dtype) {
+    terms.rest.push_back(static_cast<const std::byte*>(received.data));
+    return terms.rest.size() < kFramesMax ? Status() : fold_terms(parts, step.chunk, false);
+  }
   if (!terms.empty()) return misfit(step);
   terms.first = received;
   return {};
@@ -286,7 +292,7 @@ Status SliceRun::fold_terms(EngineParts& parts, int chunk, bool complete) {
   if (terms_.empty() || terms_[chunk].empty()) return {};
   Terms terms = std::exchange(terms_[chunk], {});
   const bool is_one = terms.first.data == nullptr && terms.rest.size() == 1;
-  if (is_one && !complete) {
+  if (is_one && terms.frames.empty() && !complete) {
     values_[chunk] = {terms.rest[0], operation_.dtype};
     return {};
   }
@@ -297,7 +303,7 @@ Status SliceRun::fold_terms(EngineParts& parts, int chunk, bool complete) {
     terms.rest = {static_cast<const std::byte*>(terms.first.data)};
     dtype = std::exchange(terms.first, {nullptr, Dtype::f32}).dtype;
   }
-  const auto is_term = [&](const Target& target) {
+  const auto is_source = [&](const Target& target) {
     return target.data == terms.first.data ||
            std::ranges::find(terms.rest, target.data) != terms.rest.end();
   };
@@ -311,11 +317,11 @@ Status SliceRun::fold_terms(EngineParts& parts, int chunk, bool complete) {
       .op = operation_.op,
       .count = ranges_[chunk].count,
       .divisor = complete ? divisor() : 1,
-      .past_cache = complete && past_cache(parts, chunk) && std::ranges::none_of(all, is_term),
+      .past_cache = complete && past_cache(parts, chunk) && std::ranges::none_of(all, is_source),
       .carry = terms.first,
       .carry_first = true};
   if (Status status = run(parts, work, kInOrder); !status.ok()) return status;
-  return parts.device.wait(parts.stream);  // The frames are freed next; others read wire memory.
+  return parts.device.wait(parts.stream);  // Frames are freed next: see Terms.
 }
 
 // Does the fold, unless others do, which the slice waits for then. `local`: as `folds` associates.
@@ -398,7 +404,8 @@ Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step&
   auto arrived = mailbox.extract(expected_tag());
   if (arrived.empty()) {
     // Folds while the frame is on its way. Several slices fold faster in one pass with it.
-    const bool folds = is_only_slice_ && step.kind == StepKind::recv_reduce && !is_term(next_) &&
+    const bool folds = is_only_slice_ && step.kind == StepKind::recv_reduce &&
+                       !is_term(*operation_.execution, next_) &&
                        values_[step.chunk].at == nullptr && ranges_[step.chunk].count != 0;
     const Status folded = folds ? fold(parts, step.chunk, kNothing, false) : Status();
     return folded.ok() ? Result<bool>(false) : Result<bool>(folded);
@@ -410,9 +417,11 @@ Result<bool> SliceRun::receive(EngineParts& parts, Mailbox& mailbox, const Step&
 std::shared_ptr<RecvBuffer> SliceRun::recv_buffer_for(const FrameHeader& header) {
   const Step* step = current_step();
   if (step == nullptr || step->kind != StepKind::recv || expected_tag() != tag_of(header) ||
-      is_term(next_))
+      is_term(*operation_.execution, next_))
     return carry_buffer_for(header);
-  if (recv_buffer_ != nullptr || is_folding()) return nullptr;
+  if (recv_buffer_ != nullptr || is_folding() ||
+      needs_ranks(*operation_.execution, next_, step->chunk))
+    return nullptr;
   const uint64_t bytes = ranges_[step->chunk].count * size_of(operation_.dtype);
   const bool fits = header.chunk == static_cast<uint32_t>(step->chunk) &&
                     header.dtype == static_cast<uint8_t>(operation_.dtype) &&
@@ -428,8 +437,8 @@ std::shared_ptr<RecvBuffer> SliceRun::carry_buffer_for(const FrameHeader& header
   if (operation_.helpers == nullptr || header.payload_bytes < kHelpedBytesMin) return nullptr;
   for (size_t step = next_; step < steps().size(); ++step) {
     const bool receives = steps()[step].kind == StepKind::recv;
-    const bool is_carry =
-        steps()[step].kind == StepKind::recv_reduce || (receives && is_term(step));
+    const bool is_carry = steps()[step].kind == StepKind::recv_reduce ||
+                          (receives && is_term(*operation_.execution, step));
     if (!is_carry || tag_of_step(step) != tag_of(header)) continue;
     const bool fits = header.dtype < kDtypes && !carry_buffers_.contains(step) &&
                       header.payload_bytes == ranges_[steps()[step].chunk].count *
@@ -464,7 +473,7 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, Frame&& frame) {
       frame.payload.bytes() != count * size_of(dtype))
     return misfit(step);
   if (count == 0) return {};
-  if (step.kind == StepKind::recv && !is_term(next_)) {
+  if (step.kind == StepKind::recv && !is_term(*operation_.execution, next_)) {
     Result<Value> to = allocate_value(parts, step.chunk, dtype);
     if (!to.ok()) return to.status();
     values_[step.chunk] = *to;
@@ -484,7 +493,7 @@ Status SliceRun::accept(EngineParts& parts, const Step& step, Frame&& frame) {
   }
   if (operation_.execution->plan.reproducible)
     return keep_frame(parts, step, {received, dtype}, std::move(frame));
-  const bool complete = completes(next_);
+  const bool complete = completes(*operation_.execution, next_);
   Status status = fold(parts, step.chunk, {received, dtype}, complete);
   next_ += complete ? 1 : 0;                                  // The value is finished, too.
   if (status.ok()) status = parts.device.wait(parts.stream);  // The frame's memory is freed next.

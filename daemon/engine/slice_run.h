@@ -82,9 +82,12 @@ class SliceRun {
                        const Releases& releases);
   // In a reproducible plan: what the host's value is the fold of, in this order, once it is needed.
   struct Terms {
-    Operand first = {nullptr, Dtype::f32};  // A partial result; or null.
-    std::vector<const std::byte*> rest;     // In the operation's type.
-    std::vector<Frame> frames;              // Some of these are in.
+    Operand first = {nullptr,
+                     Dtype::f32};        // The host's own partial result, or one in f32; or null.
+    std::vector<const std::byte*> rest;  // In the operation's type.
+    // That some of these are in. They may be freed while others fold: what others reach is in wire
+    // memory, which the slice has until it ends.
+    std::vector<Frame> frames;
     bool empty() const { return first.data == nullptr && rest.empty(); }
   };
   struct Targets {
@@ -96,8 +99,7 @@ class SliceRun {
                 std::span<const Target> to, bool complete);
   Status choose_targets(EngineParts& parts, int chunk, bool complete, Targets& to);
   Terms& begin_terms(int chunk, bool afresh);
-  Status add_term(EngineParts& parts, int chunk, const std::byte* term);
-  Status contribute(EngineParts& parts, const Step& step);
+  Result<bool> contribute(EngineParts& parts, const Step& step);
   Status keep_frame(EngineParts& parts, const Step& step, const Operand& received, Frame&& frame);
   Status fold_terms(EngineParts& parts, int chunk, bool complete);
   Status run(EngineParts& parts, FoldWork& work, const Strategy& local);
@@ -114,9 +116,6 @@ class SliceRun {
   Result<Value> allocate_value(EngineParts& parts, int chunk, Dtype dtype);
   Result<std::byte*> allocate(ScratchPool& pool, size_t bytes);
   ScratchPool& pool_for(EngineParts& parts, size_t bytes) const;
-  bool completes(size_t step) const;
-  bool is_term(size_t step) const;
-  bool needs_ranks(int chunk) const;
   bool past_cache(const EngineParts& parts, int chunk) const;
   uint32_t divisor() const;
 

@@ -5,15 +5,19 @@
 namespace tutti {
 
 void write_signature(const Signature& signature, v1::Signature& to) {
-  to.set_collective(static_cast<uint32_t>(signature.collective));
-  to.set_dtype(static_cast<uint32_t>(signature.dtype));
-  to.set_op(static_cast<uint32_t>(signature.op));
-  to.set_count(signature.count);
-  to.set_root(signature.root);
-  to.set_local_strategy(packed(signature.strategies.local));
-  to.set_global_strategy(packed(signature.strategies.global));
-  to.set_layout(signature.layout);
-  to.set_on_device(signature.on_device);
+  // By name, so that no field can be forgotten.
+  const auto& [collective, dtype, op, count, root, strategies, layout, on_device, reproducible] =
+      signature;
+  to.set_collective(static_cast<uint32_t>(collective));
+  to.set_dtype(static_cast<uint32_t>(dtype));
+  to.set_op(static_cast<uint32_t>(op));
+  to.set_count(count);
+  to.set_root(root);
+  to.set_local_strategy(packed(strategies.local));
+  to.set_global_strategy(packed(strategies.global));
+  to.set_layout(layout);
+  to.set_on_device(on_device);
+  to.set_reproducible(reproducible);
 }
 
 Result<Signature> read_signature(const v1::Signature& from) {
@@ -28,7 +32,8 @@ Result<Signature> read_signature(const v1::Signature& from) {
                    from.root(),
                    *strategies,
                    from.layout(),
-                   from.on_device()};
+                   from.on_device(),
+                   from.reproducible()};
 }
 
 // ---- Messages ----

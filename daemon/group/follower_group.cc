@@ -5,8 +5,15 @@
 #include <tuple>
 
 #include "daemon/nccl/nccl.h"
+#include "daemon/schedule/schedule.h"
 
 namespace tutti {
+namespace {
+
+// `auto` of a reproducible reduction: tensors up to this size take as few rounds as there can be.
+constexpr uint64_t kSmallReproducibleBytes = 64 * 1024;
+
+}  // namespace
 
 FollowerGroup::FollowerGroup(uint32_t id, const Ranks& ranks, const std::vector<Host>& hosts,
                              int self)
@@ -112,6 +119,11 @@ Strategies FollowerGroup::resolve(const StrategyTable& table, const Signature& s
   chosen.global = chosen.local;
   // A barrier moves nothing, and one host has nobody to move to.
   if (who.hosts().size() == 1 || signature.collective == Collective::barrier) return chosen;
+  if (signature.reproducible) {
+    const bool is_small = bytes_of(signature) <= kSmallReproducibleBytes;
+    chosen.global = {is_small ? StrategyKind::centralized : StrategyKind::ring};
+    return chosen;
+  }
   const std::pair size{signature.collective, size_class(signature)};
   const auto measured = table.measured.find(size);
   if (measured != table.measured.end()) {
@@ -127,9 +139,7 @@ Strategies FollowerGroup::resolve(const StrategyTable& table, const Signature& s
 }
 
 bool FollowerGroup::can_reproduce_on_gpus() const {
-  const auto& hosts = who.topology();
-  return hosts.size() == 1 ||
-         std::ranges::all_of(hosts, [](const auto& ranks) { return ranks.size() == 1; });
+  return who.hosts().size() == 1 || has_lone_ranks(who.topology());
 }
 
 // What NCCL would do otherwise goes by links.

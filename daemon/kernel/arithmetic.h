@@ -11,7 +11,7 @@
 namespace tutti {
 namespace {
 
-// The NaN of every result: quiet, positive and without a payload, as in NumPy.
+// The NaN of what is folded of several sources: quiet, positive and without a payload, as NumPy's.
 template <class T>
 constexpr T kNan = static_cast<T>(__builtin_nanf(""));
 

@@ -51,16 +51,12 @@ std::vector<Run> runs_of(const Plan& plan) {
   return runs;
 }
 
-bool has_lone_ranks(const Plan& plan) {
-  return std::ranges::all_of(plan.hosts, [](const auto& ranks) { return ranks.size() == 1; });
-}
-
 bool is_centralized(const Plan& plan) {
   return plan.strategies.global.kind == StrategyKind::centralized;
 }
 
 bool is_raw(const Plan& plan) {
-  return has_lone_ranks(plan) && plan.strategies.global.kind != StrategyKind::tree;
+  return has_lone_ranks(plan.hosts) && plan.strategies.global.kind != StrategyKind::tree;
 }
 
 std::vector<int> by_lowest_rank(const Plan& plan) {
@@ -237,7 +233,7 @@ void chain_cost(const Plan& plan, Tally& tally) {
 }  // namespace
 
 bool splits(const Plan& plan) {
-  return plan.strategies.global.kind == StrategyKind::ring && has_lone_ranks(plan);
+  return plan.strategies.global.kind == StrategyKind::ring && has_lone_ranks(plan.hosts);
 }
 
 Steps steps_of(const Plan& plan, int host) {

@@ -109,6 +109,10 @@ int world_size(const Plan& plan) {
   });
 }
 
+bool has_lone_ranks(const std::vector<std::vector<int>>& hosts) {
+  return std::ranges::all_of(hosts, [](const auto& ranks) { return ranks.size() == 1; });
+}
+
 int host_of(const Plan& plan, int rank) {
   const auto lives_there = [rank](const std::vector<int>& ranks) {
     return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();

@@ -87,6 +87,8 @@ struct Plan {
 };
 
 int world_size(const Plan& plan);
+// Whether every host has one rank.
+bool has_lone_ranks(const std::vector<std::vector<int>>& hosts);
 int host_of(const Plan& plan, int rank);
 
 // How many chunks the tensor is cut into. Where it consists of blocks, they are the chunks

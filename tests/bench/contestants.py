@@ -272,7 +272,7 @@ def all_contestants() -> list[Contestant]:
                    everywhere, tutti([])),
         Contestant("tutti-staged", "tutti", "defaults; ordinary tensors", ["tutti"], "",
                    everywhere, tutti(["--staged"])),
-        Contestant("tutti-reproducible", "tutti", "TUTTI_REPRODUCIBLE=1; tensors from tutti_alloc()",
+        Contestant("tutti-reproducible", "tutti", "TUTTI_REPRODUCIBLE=1; of tutti_alloc()",
                    ["tutti"], "", everywhere, tutti([], {"TUTTI_REPRODUCIBLE": "1"}),
                    collectives=("all_reduce", "reduce", "reduce_scatter")),
         Contestant("ring", "ring", "a bare ring over raw TCP sockets, one thread a rank", ["ring"],

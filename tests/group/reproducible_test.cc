@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "daemon/group/control.h"
 #include "tests/support/rank_order.h"
 #include "tests/worker/cluster.h"
 
@@ -13,11 +14,11 @@ using testing::Bytes;
 using testing::Cluster;
 using testing::ClusterOptions;
 
-const std::vector<Strategy> kStrategies = {{},
-                                           {StrategyKind::centralized},
-                                           {StrategyKind::tree, 1},
-                                           {StrategyKind::tree, 2},
-                                           {StrategyKind::ring}};
+const std::vector<Strategy> kMovements = {{},
+                                          {StrategyKind::centralized},
+                                          {StrategyKind::tree, 1},
+                                          {StrategyKind::tree, 2},
+                                          {StrategyKind::ring}};
 
 // Each host's index, by rank.
 struct Layout : std::vector<int> {
@@ -80,7 +81,7 @@ class ReproducibleTest : public ::testing::TestWithParam<Layout> {
       inputs.push_back(testing::wild_values(signature.dtype, count, seed_ += 17));
     const Bytes all = testing::reduced_in_rank_order(signature.dtype, signature.op, inputs);
     signature.reproducible = true;
-    for (const Strategy& strategy : kStrategies)
+    for (const Strategy& strategy : kMovements)
       for (const bool in_place : {false, true}) {
         signature.strategies = {strategy, strategy};
         const std::vector<Bytes> results = results_of(signature, inputs, in_place);
@@ -97,13 +98,13 @@ class ReproducibleTest : public ::testing::TestWithParam<Layout> {
   unsigned seed_ = 1;
 };
 
-constexpr Collective kReducing[] = {Collective::all_reduce, Collective::reduce,
-                                    Collective::reduce_scatter};
+constexpr Collective kThatReduce[] = {Collective::all_reduce, Collective::reduce,
+                                      Collective::reduce_scatter};
 
 TEST_P(ReproducibleTest, EveryFloatOpAndCollective) {
   for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::f16, Dtype::bf16})
     for (const Op op : {Op::sum, Op::mean, Op::prod, Op::min, Op::max})
-      for (const Collective collective : kReducing) {
+      for (const Collective collective : kThatReduce) {
         const uint32_t root = collective == Collective::reduce ? seed_ % ranks() : 0;
         check({collective, dtype, op, 331, root});
         if (HasFatalFailure()) return;
@@ -113,7 +114,7 @@ TEST_P(ReproducibleTest, EveryFloatOpAndCollective) {
 TEST_P(ReproducibleTest, EverySize) {
   for (const uint64_t count : {0, 1, 2, 3, 7, 16'384, 100'003})
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
-      for (const Collective collective : kReducing) {
+      for (const Collective collective : kThatReduce) {
         const uint32_t root = collective == Collective::reduce ? count % ranks() : 0;
         check({collective, dtype, Op::sum, count, root});
         if (HasFatalFailure()) return;
@@ -126,13 +127,31 @@ TEST_P(ReproducibleTest, OtherwiseBitsDependOnStrategyOrLayout) {
   for (int rank = 0; rank < ranks(); ++rank)
     inputs.push_back(testing::wild_values(Dtype::f32, 5000, rank));
   std::set<Bytes> different = {testing::reduced_in_rank_order(Dtype::f32, Op::sum, inputs)};
-  for (const Strategy& strategy : kStrategies)
+  for (const Strategy& strategy : kMovements)
     different.insert(
         results_of({Collective::all_reduce, Dtype::f32, Op::sum, 5000, 0, {strategy, strategy}},
                    inputs, false)[0]);
   const std::vector<int> here = hosts();
   const bool all_go_by_rank = here == std::vector{1, 1} || here == std::vector{2, 1};
   EXPECT_EQ(different.size() == 1, all_go_by_rank);
+}
+
+// As the leader hears of it where a rank is late.
+TEST(ReproducibleSignature, EveryFieldTravels) {
+  const Signature whole{Collective::reduce,
+                        Dtype::bf16,
+                        Op::max,
+                        1234567,
+                        3,
+                        {{StrategyKind::ring}, {StrategyKind::tree, 5}},
+                        0x800000000000001f,
+                        true,
+                        true};
+  v1::Signature sent;
+  write_signature(whole, sent);
+  const Result<Signature> received = read_signature(sent);
+  ASSERT_TRUE(received.ok());
+  EXPECT_EQ(*received, whole);
 }
 
 TEST_P(ReproducibleTest, RanksMustAgreeOnIt) {
@@ -165,6 +184,13 @@ Layout dealt_to(int hosts, int ranks) {
   return layout;
 }
 
+// One host with one rank, and one with so many.
+Layout one_and(int ranks) {
+  Layout layout = dealt_to(1, ranks + 1);
+  std::fill(layout.begin() + 1, layout.end(), 1);
+  return layout;
+}
+
 // More terms than are folded at once.
 class ReproducibleManyTest : public ReproducibleTest {};
 
@@ -172,13 +198,15 @@ TEST_P(ReproducibleManyTest, ManyRanksAndHosts) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
     for (const Op op : {Op::sum, Op::mean}) {
       check({Collective::all_reduce, dtype, op, 97});
-      check({Collective::reduce, dtype, op, 5, 3});
+      check({Collective::reduce, dtype, op, 5, static_cast<uint32_t>(ranks() - 1)});
+      check({Collective::reduce_scatter, dtype, op, 3});
       if (HasFatalFailure()) return;
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, ReproducibleManyTest,
-                         ::testing::Values(dealt_to(1, 150), dealt_to(2, 90), dealt_to(70, 70)));
+                         ::testing::Values(dealt_to(1, 150), dealt_to(2, 90), dealt_to(70, 70),
+                                           one_and(100), one_and(kLocalRanksMax)));
 
 }  // namespace
 }  // namespace tutti

@@ -3,23 +3,36 @@ each compared with tutti.reference() of all ranks' values. Rank 0 prints a diges
 
 import hashlib
 import os
+import time
 
 import numpy as np
 
 import tutti
 
-DTYPES = ("float16", "float32", "float64")
+FLOATS = ("float16", "bf16", "float32", "float64")
+LATE_SECONDS = 0.2  # So late that hosts tell each other who is.
+NUMBERS = ("sum", "min", "max", "prod")
+OPS = {"int32": (*NUMBERS, "band", "bxor"), "bool": (*NUMBERS, "bor", "bxor")}
 
 
 def wild(rank, count, dtype, seed):
     """Values that no two orders sum alike, with zeros, subnormals, infinities and NaNs."""
     random = np.random.default_rng([rank, count, seed])
+    if dtype in OPS:
+        return random.integers(0, 2 if dtype == "bool" else 1 << 31, count).astype(dtype)
+    if dtype == "bf16":
+        return (wild(rank, count, "float32", seed).view("uint32") >> 16).astype("uint16")
     with np.errstate(over="ignore"):
         x = (random.normal(size=count) * 2.0 ** random.integers(-12, 12, count)).astype(dtype)
     special = np.array([0.0, -0.0, 1e-7, -1e-40, np.inf, -np.inf, np.nan, -np.nan], dtype)
     chosen = random.integers(0, 100, count)
     x[chosen < len(special)] = special[chosen[chosen < len(special)]]
     return x
+
+
+def own_dtype(dtype):
+    """The dtype of NumPy, and the argument of calls that says bf16."""
+    return ("uint16", {"dtype": "bf16"}) if dtype == "bf16" else (dtype, {})
 
 
 class Checker:
@@ -39,7 +52,9 @@ class Checker:
 
     def reductions(self, count, dtype, op, **options):
         xs = self.values(count * self.group.world_size, dtype)
-        expected = tutti.reference(xs, op)
+        known = own_dtype(dtype)[1]
+        options |= known
+        expected = tutti.reference(xs, op, **known)
         rank, mine = self.group.rank, xs[self.group.rank]
         self.expect(self.group.all_reduce(mine.copy(), op, **options), expected)
         root = count % self.group.world_size
@@ -53,44 +68,45 @@ class Checker:
     def ways(self, count, dtype):
         """The same values by other calls: shared memory, without blocking, lists, counts."""
         xs = self.values(count, dtype)
-        expected = tutti.reference(xs)
+        stored, known = own_dtype(dtype)
+        expected = tutti.reference(xs, **known)
+        known["reproducible"] = True
         mine = xs[self.group.rank]
-        shared = self.group.empty(count + 3, dtype)[3:]
+        shared = self.group.empty(count + 3, stored)[3:]
         shared[:] = mine
-        self.expect(self.group.all_reduce(shared, reproducible=True), expected)
-        work = self.group.all_reduce(mine.copy(), blocking=False, reproducible=True)
+        if self.group.rank == self.seed % self.group.world_size:
+            time.sleep(LATE_SECONDS)
+        self.expect(self.group.all_reduce(shared, **known), expected)
+        work = self.group.all_reduce(mine.copy(), blocking=False, **known)
         self.expect(work.wait(), expected)
         cuts = sorted([0, 1, 1, count // 3, count])
         pieces = [mine[a:b].copy() for a, b in zip(cuts, cuts[1:])]
-        self.group.all_reduce_many(pieces, reproducible=True)
+        self.group.all_reduce_many(pieces, **known)
         self.expect(np.concatenate(pieces), expected)
         sizes = [0] * self.group.world_size
         sizes[-1], sizes[0] = count // 3, count - count // 3
-        part = self.group.reduce_scatter_v(mine, sizes, reproducible=True)
+        part = self.group.reduce_scatter_v(mine, sizes, **known)
         begin = sum(sizes[:self.group.rank])
         self.expect(part, expected[begin:begin + len(part)])
 
     def premultiplied(self, count, dtype):
         xs = self.values(count, dtype)
+        known = own_dtype(dtype)[1]
         factors = [1 / (3 + rank) for rank in range(self.group.world_size)]
+        expected = tutti.reference(xs, "premul_sum", factors=factors, **known)
         result = self.group.all_reduce(xs[self.group.rank], "premul_sum", reproducible=True,
-                                       factor=factors[self.group.rank])
-        self.expect(result, tutti.reference(wilds(xs, self), "premul_sum", factors=factors))
-
-
-def wilds(xs, checker):
-    """The arrays as they were: the call wrote to this rank's."""
-    return [wild(rank, len(x), x.dtype, checker.seed) for rank, x in enumerate(xs)]
+                                       factor=factors[self.group.rank], **known)
+        self.expect(result, expected)
 
 
 def check_all(group):
     checker = Checker(group)
     for strategy in ("ring", "tree:2", "centralized", None):
-        for dtype in DTYPES:
-            for op in ("sum", "mean", "min", "max", "prod"):
+        for dtype in (*FLOATS, *OPS):
+            for op in OPS.get(dtype, (*NUMBERS, "mean")):
                 checker.reductions(37, dtype, op, strategy=strategy, reproducible=True)
     for count in (1, 1000, 300_001):
-        for dtype in DTYPES:
+        for dtype in FLOATS:
             checker.ways(count, dtype)
             checker.premultiplied(count, dtype)
     return checker.digest

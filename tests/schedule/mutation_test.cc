@@ -250,6 +250,41 @@ int refuse_mutants_of_order(const Plan& plan) {
          });
 }
 
+// A contribution that is taken by itself may be taken twice.
+void duplicate_but_own(Schedule& schedule, size_t at, size_t index) {
+  if (!is_own(schedule[at][index])) duplicate(schedule, at, index);
+}
+
+int refuse_mutants_of_movement(const Plan& plan) {
+  const Schedule valid = schedule_of(plan);
+  const Judge<Step> judge = [&](const Schedule& mutant) { return check(plan, mutant); };
+  const auto refuse = [&](const char* name, auto mutate) {
+    return refuse_all<Step>(plan, name, valid, judge, mutate);
+  };
+  return refuse("drop", drop<Step>) + refuse("duplicate", duplicate_but_own) +
+         refuse("drop_message", drop_message) + refuse("double_message", double_message) +
+         refuse("swap_content",
+                [](Schedule& schedule, size_t at, size_t index) {
+                  if (!is_own(schedule[at][index])) swap_content(schedule, at, index);
+                }) +
+         refuse("finish_elsewhere", finish_elsewhere) + refuse("finish_last", finish_last);
+}
+
+TEST(Mutation, AnotherMovementOfReproducibleValuesIsRefused) {
+  int mutants = 0;
+  for (const Hosts& hosts : {lone_hosts(2), lone_hosts(3), lone_hosts(6), hosts_of({2, 2}),
+                             hosts_of({3, 1, 2}), Hosts{{0, 2}, {1, 3}}})
+    for (const Strategy& strategy : {kCentral, tree(2), kRing})
+      for (const Plan& plan : every_reproducible_plan(hosts, strategy)) {
+        // What goes to the root of a chain's reduce tells as much as the empty message after it.
+        if (plan.collective == Collective::reduce &&
+            (strategy == tree(2) || !has_lone_ranks(hosts)))
+          continue;
+        mutants += refuse_mutants_of_movement(plan);
+      }
+  EXPECT_GE(mutants, 1000);
+}
+
 TEST(Mutation, AnotherOrderThanThatOfTheRanksIsRefused) {
   const std::vector<Hosts> layouts = {lone_hosts(2),
                                       lone_hosts(3),

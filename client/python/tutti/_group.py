@@ -48,7 +48,7 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
                           _text(job, "job"), _text(token, "token"),
                           -1 if rank is None else _numbers.whole(rank, "rank"),
                           -1 if world_size is None else _numbers.whole(world_size, "world_size"),
-                          _numbers.milliseconds(timeout, -1), _choice(reproducible))
+                          _numbers.milliseconds(timeout, -1), 0, _choice(reproducible))
     group = Group(interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
     leave_at_exit(group._handle, library.tutti_leave)
     return group
@@ -56,7 +56,11 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
 
 def _choice(reproducible):
     """True, False or None as the options of C have it."""
-    return 0 if reproducible is None else 1 if reproducible else -1
+    if reproducible is None:
+        return 0
+    if not isinstance(reproducible, (bool, numpy.bool_)):
+        raise invalid(f"reproducible={reproducible!r} is none of True, False and None")
+    return 1 if reproducible else -1
 
 
 def _new_handle(function, *arguments):

@@ -20,7 +20,7 @@ class ErrorView(ctypes.Structure):
 class JoinOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("socket", c_char_p), ("job", c_char_p), ("token", c_char_p),
                 ("rank", c_int32), ("world_size", c_int32), ("timeout_ms", c_int32),
-                ("reproducible", c_int32)]
+                ("reserved", c_int32), ("reproducible", c_int32)]
 
 
 class Options(ctypes.Structure):

@@ -18,19 +18,21 @@ def reference(values, op="sum", dtype=None, factors=None):
     one of equal values, such as 0.0 and -0.0. The result of one rank is its array.
     """
     op_number(op)
+    values = list(values)
     tensors = [Tensor(x, dtype, wants_gradient=False) for x in values]
     if not tensors:
         raise invalid("reference() needs the array of at least one rank")
     first = tensors[0]
     if any((x.dtype, x.shape, x.on_gpu) != (first.dtype, first.shape, False) for x in tensors):
         raise invalid("reference() needs arrays of one dtype and shape, in the host's memory")
-    factors = [1.0] * len(tensors) if factors is None else [factor_of(op, one) for one in factors]
+    _check_op(op, first.dtype)
+    factors = [1.0] * len(tensors) if factors is None else [factor_of(op, x) for x in list(factors)]
     if len(factors) != len(tensors):
         raise invalid("reference() needs a factor for each array")
     with numpy.errstate(all="ignore"):
         terms = [_scaled(x, factor) for x, factor in zip(tensors, factors)]
         total = functools.reduce(_combine_of(op, first.dtype), terms)
-        if op == "mean":
+        if op == "mean" and len(terms) > 1:
             total = total / total.dtype.type(len(terms))
         if total.dtype.kind == "f" and len(terms) > 1:
             total[numpy.isnan(total)] = numpy.nan
@@ -39,9 +41,17 @@ def reference(values, op="sum", dtype=None, factors=None):
     return result.x
 
 
+def _check_op(op, dtype):
+    is_float = dtype in ("f16", "bf16", "f32", "f64")
+    if not is_float and op in ("mean", "premul_sum") or is_float and op in ("band", "bor", "bxor"):
+        raise invalid(f"op {op!r} is not for arrays of {dtype}")
+
+
 def _bits_of(tensor):
     """The elements in a row; bf16, which NumPy lacks, as uint16."""
     row = tensor.memory.reshape(-1)
+    if tensor.dtype == "bool":
+        return row.view(numpy.uint8)
     return row.view(numpy.uint16) if tensor.dtype == "bf16" else row
 
 
@@ -49,7 +59,9 @@ def _widened(row, dtype):
     """As the type in which they are combined."""
     if dtype == "bf16":
         return (row.astype(numpy.uint32) << 16).view(numpy.float32)
-    return row.astype({"f16": numpy.float32, "bool": numpy.bool_}.get(dtype, row.dtype))
+    if dtype == "bool":
+        return row != 0
+    return row.astype(numpy.float32) if dtype == "f16" else row.copy()
 
 
 def _narrowed(row, dtype):
@@ -67,6 +79,7 @@ def _scaled(tensor, factor):
     if factor == 1:
         return row
     product = row * row.dtype.type(factor)
+    product[numpy.isnan(product)] = numpy.nan
     return _widened(_narrowed(product, tensor.dtype), tensor.dtype)
 
 

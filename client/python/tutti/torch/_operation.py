@@ -246,7 +246,7 @@ class Operation:
             raise unseen
         stream = backend.stream_of(device)
         stream.wait_stream(_gpu.current_stream(device))
-        given = self._options._obj
+        given = self._options._obj  # Reproducible as the join says: see options_of().
         self._options = ctypes.byref(Options(given.size, None, given.timeout_ms, given.factor,
                                              given.buffers_stay, 1, stream.cuda_stream))
         handles = []
