@@ -216,12 +216,12 @@ static inline tutti_options tutti_defaults(void) {
  * Every rank gets the same bits, in every run with the same strategy.
  *
  * INVALID_ARGUMENT: a buffer, dtype, op, root or option is wrong, or the op is not for the dtype
- * (see tutti_op). FAILED_PRECONDITION: the ranks disagree about collective, dtype, op, root, count
- * or strategy; the message has both sides; or this rank left the group. DEADLINE_EXCEEDED: a rank,
- * which is named, has not called in time. UNAVAILABLE: a rank, worker or host is gone. CANCELLED:
- * this rank left meanwhile. RESOURCE_EXHAUSTED: no room for a copy or another operation. The group
- * stays usable, unless the message says that the job must be joined again, as after every
- * UNAVAILABLE. */
+ * (see tutti_op). FAILED_PRECONDITION: the ranks disagree about collective, dtype, op, root,
+ * count, strategy or reproducible; the message has both sides; or this rank left the group.
+ * DEADLINE_EXCEEDED: a rank, which is named, has not called in time. UNAVAILABLE: a rank, worker
+ * or host is gone. CANCELLED: this rank left meanwhile. RESOURCE_EXHAUSTED: no room for a copy or
+ * another operation. The group stays usable, unless the message says that the job must be joined
+ * again, as after every UNAVAILABLE. */
 
 /* out[i] = the reduction of in[i] over all ranks, on every rank. Both buffers have `count` elements
  * and may be the same. */
