@@ -6,7 +6,7 @@ FROM debian:12-slim AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends \
       build-essential cmake ninja-build pkg-config libgrpc++-dev libprotobuf-dev protobuf-compiler \
       protobuf-compiler-grpc libspdlog-dev libcli11-dev libssl-dev nlohmann-json3-dev \
-      libmicrohttpd-dev prometheus-cpp-dev
+      libmicrohttpd-dev prometheus-cpp-dev libxxhash-dev
 COPY . /src
 # Further options of cmake, as in: docker build --build-arg CMAKE_OPTIONS=-DTUTTI_CUDA=OFF
 ARG CMAKE_OPTIONS=""

@@ -10,6 +10,7 @@
 #include "client/messages/messages.h"
 #include "client/operations/exchange.h"
 #include "client/operations/submission.h"
+#include "client/operations/verification.h"
 #include "proto/types.h"
 
 struct tutti_group : tutti::client::Group {
@@ -222,6 +223,11 @@ uint32_t tutti_epoch(const tutti_group* group) {
 const char* tutti_host_of(const tutti_group* group, int32_t rank) {
   if (rank < 0 || rank >= tutti_world_size(group)) return nullptr;
   return group->connection->hosts()[group->ranks[static_cast<size_t>(rank)]].c_str();
+}
+
+uint64_t tutti_checksum(const void* memory, size_t bytes) {
+  const std::span range(static_cast<const std::byte*>(memory), bytes);
+  return tutti::client::checksum_of({&range, 1});
 }
 
 void* tutti_alloc(tutti_group* group, size_t bytes) {

@@ -101,12 +101,15 @@ typedef struct tutti_join_options {
   /* Whether reductions are reproducible (see tutti_options) where the call does not say: 1: yes;
    * -1: no; 0: if TUTTI_REPRODUCIBLE is 1. The same on all ranks. */
   int32_t reproducible;
+  /* Whether results are verified (see tutti_options) where the call does not say: 1: yes; -1: no;
+   * 0: if TUTTI_VERIFY is 1. The same on all ranks. */
+  int32_t verify;
 } tutti_join_options;
 
 /* Options that take everything from the environment. */
 static inline tutti_join_options tutti_join_defaults(void) {
   const tutti_join_options options = {
-      sizeof(tutti_join_options), NULL, NULL, NULL, -1, -1, -1, 0, 0};
+      sizeof(tutti_join_options), NULL, NULL, NULL, -1, -1, -1, 0, 0, 0};
   return options;
 }
 
@@ -168,6 +171,9 @@ void* tutti_alloc(tutti_group* group, size_t bytes);
  * ignored, and tutti_last_error() says so. */
 void tutti_free(tutti_group* group, void* memory);
 
+/* The XXH3 hash, of 64 bits, of this memory. It is the same on every host. */
+uint64_t tutti_checksum(const void* memory, size_t bytes);
+
 /* ---- Collectives ---- */
 
 /* How to run one operation. Initialize it with tutti_defaults(); `size` is as in
@@ -203,11 +209,19 @@ typedef struct tutti_options {
    * one rank is its input. Collectives that do not reduce ignore it. UNIMPLEMENTED: GPU memory of
    * several hosts, one of which has several ranks. */
   int32_t reproducible;
+  /* 1: after an all_reduce, broadcast or all_gather, whose result all ranks must hold alike, the
+   * ranks compare the tutti_checksum() of what they hold, by a small all_gather on the group.
+   * DATA_LOSS, on every rank, names the ranks whose result is not that of the most: their memory or
+   * host is damaged, or their program writes to the buffer meanwhile. A call with `work` waits for
+   * its result then, so all ranks must make their calls on all groups in one order. -1: no
+   * comparison. 0: as the join says. All ranks must give the same. Other collectives ignore it.
+   * UNIMPLEMENTED: GPU memory. */
+  int32_t verify;
 } tutti_options;
 
 /* The job's strategy and timeout, the factor 1, and buffers that are copied. */
 static inline tutti_options tutti_defaults(void) {
-  const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0, 0, 0, NULL, 0};
+  const tutti_options options = {sizeof(tutti_options), NULL, 0, 1.0, 0, 0, NULL, 0, 0};
   return options;
 }
 
@@ -217,7 +231,7 @@ static inline tutti_options tutti_defaults(void) {
  *
  * INVALID_ARGUMENT: a buffer, dtype, op, root or option is wrong, or the op is not for the dtype
  * (see tutti_op). FAILED_PRECONDITION: the ranks disagree about collective, dtype, op, root,
- * count, strategy or reproducible; the message has both sides; or this rank left the group.
+ * count, strategy, reproducible or verify; the message has both sides; or this rank left the group.
  * DEADLINE_EXCEEDED: a rank, which is named, has not called in time. UNAVAILABLE: a rank, worker
  * or host is gone. CANCELLED: this rank left meanwhile. RESOURCE_EXHAUSTED: no room for a copy or
  * another operation. The group stays usable, unless the message says that the job must be joined

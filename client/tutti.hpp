@@ -88,6 +88,8 @@ struct JoinOptions {
   std::chrono::milliseconds timeout{-1};
   // Whether reductions are reproducible where the call does not say; else TUTTI_REPRODUCIBLE.
   std::optional<bool> reproducible = std::nullopt;
+  // Whether results are verified where the call does not say; else TUTTI_VERIFY.
+  std::optional<bool> verify = std::nullopt;
 };
 
 // How to run one operation.
@@ -104,6 +106,9 @@ struct Options {
   // Whether the bits are a function of the ranks' values alone; else as the join says. See
   // reproducible of tutti_options.
   std::optional<bool> reproducible = std::nullopt;
+  // Whether the ranks compare the checksums of their results; else as the join says. See verify of
+  // tutti_options.
+  std::optional<bool> verify = std::nullopt;
 };
 
 // An operation under way. Its buffers must stay valid, and must not be accessed, until wait()
@@ -166,6 +171,7 @@ class Group {
     given.world_size = options.world_size;
     given.timeout_ms = static_cast<int32_t>(options.timeout.count());
     given.reproducible = choice(options.reproducible);
+    given.verify = choice(options.verify);
     tutti_group* group = nullptr;
     Error::check(tutti_join(&given, &group));
     return Group(group);
@@ -427,6 +433,7 @@ class Group {
     given.on_stream = options.stream.has_value() ? 1 : 0;
     given.stream = options.stream.value_or(nullptr);
     given.reproducible = choice(options.reproducible);
+    given.verify = choice(options.verify);
     return function(get(), arguments..., &given, work);
   }
   template <class Function, class... Arguments>

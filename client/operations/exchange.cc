@@ -48,12 +48,10 @@ Status gather_counts(Group& group, const ExchangeArgs& args, const tutti_options
                      CountTable& table) {
   const size_t ranks = group.ranks.size();
   std::vector<uint64_t> own(2 * ranks);
-  // Counts are in the host's memory, whatever the tensors are in.
   constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(int32_t);
-  tutti_options on_host = tutti_defaults();
-  const bool is_sound = read_sized(options, kLeast, "tutti_defaults()", on_host).ok();
-  on_host.size = sizeof(on_host);
-  on_host.on_stream = 0;
+  tutti_options given = tutti_defaults();
+  const bool is_sound = read_sized(options, kLeast, "tutti_defaults()", given).ok();
+  given = options_of_part(options);
   CollectiveArgs gather{TUTTI_ALL_GATHER, own.data(), table.data(), own.size(), TUTTI_U64,
                         TUTTI_SUM,        0};
   if (args.in_counts == nullptr || args.out_counts == nullptr) {
@@ -62,7 +60,7 @@ Status gather_counts(Group& group, const ExchangeArgs& args, const tutti_options
     std::copy_n(args.in_counts, ranks, own.begin());
     std::copy_n(args.out_counts, ranks, own.begin() + static_cast<ptrdiff_t>(ranks));
   }
-  return run(group, gather, is_sound ? &on_host : options, nullptr);
+  return run(group, gather, is_sound ? &given : options, nullptr);
 }
 
 // The options, which are valid, with what is left of their timeout since `start`.

@@ -5,7 +5,9 @@
 #include <cstring>
 #include <utility>
 
+#include "client/operations/device_sides.h"
 #include "client/operations/request_builder.h"
+#include "client/operations/verification.h"
 #include "client/rank/options.h"
 #include "daemon/base/signature.h"
 #include "daemon/base/strategy.h"
@@ -30,9 +32,9 @@ bool is_on_stream(const tutti_options* options) {
 
 Status read_options(const tutti_options* options, Request& request, tutti_options& given) {
   if (Status s = read_given(options, given); !s.ok()) return s;
-  if (given.reproducible < -1 || given.reproducible > 1)
-    return invalid_argument("reproducible = " + std::to_string(given.reproducible) +
-                            " is none of 1, 0 and -1; begin with tutti_defaults()");
+  Status choices = check_choice("reproducible", given.reproducible, "tutti_defaults()");
+  if (choices.ok()) choices = check_choice("verify", given.verify, "tutti_defaults()");
+  if (!choices.ok()) return choices;
   if (given.timeout_ms > 0) request.timeout_ms = static_cast<uint32_t>(given.timeout_ms);
   if (given.strategy == nullptr) return {};
   const Result<Strategies> strategies = parse_strategies(given.strategy);
@@ -66,10 +68,14 @@ Status read_args(const Group& group, const CollectiveArgs& args, const tutti_opt
   if (Status s = read_options(options, builder.request(), given); !s.ok()) return s;
   builder.set_options(given);
   if (Status s = fill(group, args, builder.request()); !s.ok()) return s;
-  const bool by_join = group.connection->is_reproducible();
-  const bool reproducible = given.reproducible == 0 ? by_join : given.reproducible > 0;
-  if (reproducible && reduces(static_cast<Collective>(args.collective)))
-    builder.request().flags |= kRequestReproducible;
+  const JoinTarget& join = group.connection->target();
+  const auto collective = static_cast<Collective>(args.collective);
+  const bool reproducible = given.reproducible == 0 ? join.reproducible : given.reproducible > 0;
+  if (reproducible && reduces(collective)) builder.request().flags |= kRequestReproducible;
+  const bool verifies = given.verify == 0 ? join.verifies : given.verify > 0;
+  if (verifies && is_common(collective) && !group.is_channel) builder.set_verifies();
+  if (builder.verifies() && builder.is_on_gpu())
+    return {Code::unimplemented, "verify is for results in the host's memory; switch it off here"};
   const auto dtype = static_cast<Dtype>(args.dtype);
   if (args.op == TUTTI_PREMUL_SUM && is_floating(dtype))
     builder.input_copy() = InputCopy(dtype, given.factor);
@@ -264,60 +270,6 @@ Status concatenate(RequestBuilder& builder, std::span<const TensorSides> tensors
   return {};
 }
 
-// Where a tensor in the memory of a GPU is, as the worker knows it; see DeviceMemory::find().
-Status find_device_side(DeviceMemory& device, const char* side, const void* memory, uint64_t bytes,
-                        TimePoint limit, DeviceSide& found) {
-  if (bytes == 0) return {};
-  if (device.is_device(memory)) return device.find(side, memory, bytes, limit, found);
-  return invalid_argument(std::string(side) +
-                          " is not in the memory of a GPU, as the call's other buffer or stream "
-                          "says; pass both from one place");
-}
-
-// A tensor that is not aligned would end the worker by a fault.
-Status check_device_sides(RequestBuilder& builder, const void* in, const void* out,
-                          const SideBytes& bytes) {
-  const Request& request = builder.request();
-  const auto dtype = static_cast<Dtype>(request.dtype);
-  const auto is_aligned = [&](const void* side) {
-    return reinterpret_cast<uintptr_t>(side) % size_of(dtype) == 0;
-  };
-  const bool in_fits = bytes.in == 0 || is_aligned(in);
-  if (in_fits && (bytes.out == 0 || is_aligned(out))) return {};
-  return invalid_argument(std::string(in_fits ? "the output" : "the input") +
-                          " is not aligned for " + std::string(name_of(dtype)));
-}
-
-Status cannot_stage(const Status& why) {
-  return Status(why.code(), "the worker can neither map the tensor's memory nor have it staged: " +
-                                why.message());
-}
-
-// Stages the tensors that the worker does not have.
-Status stage_sides(RequestBuilder& builder, DeviceMemory& device, const CollectiveArgs& args,
-                   const SideBytes& bytes, TimePoint limit, DeviceRequest& sides,
-                   std::shared_ptr<StagedSides>& staged) {
-  const StagedSides::Side in{args.in, sides.in.memory == 0 ? bytes.in : 0};
-  const StagedSides::Side out{args.out, sides.out.memory == 0 ? bytes.out : 0};
-  if (in.bytes == 0 && out.bytes == 0) return {};
-  const void* memory = bytes.in != 0 ? args.in : args.out;
-  const Status prepared = device.stage(builder.stream(), memory, in, out, limit, sides, staged);
-  return prepared.ok() ? Status() : cannot_stage(prepared);
-}
-
-// Begins an operation: an error refuses it.
-Status take_words(DeviceMemory& device, cuda::Stream stream, const void* memory, TimePoint limit,
-                  Words& words) {
-  if (!device.has_driver())
-    return invalid_argument(
-        "a stream is for GPU memory, but this program has not loaded the CUDA driver");
-  if (device.is_captured(stream))
-    return failed_precondition(
-        "the stream is being captured into a CUDA graph, which cannot hold operations; call outside"
-        " of the capture");
-  return device.take_words(stream, memory, limit, words);
-}
-
 Status submit_device(Group& group, const CollectiveArgs& args, const SideBytes& bytes,
                      RequestBuilder& builder) {
   DeviceMemory& device = *group.device_memory;
@@ -340,38 +292,6 @@ Status submit_device(Group& group, const CollectiveArgs& args, const SideBytes& 
   if (found.ok()) return builder.submit_device(sides, {}, memory, words, std::move(staged));
   device.words().give_back(words);
   return builder.refuse(found);
-}
-
-// Where the tensors of a list are, as the worker knows them.
-Status find_listed(RequestBuilder& builder, DeviceMemory& device, const TensorListArgs& args,
-                   const TensorSides& tensor, TimePoint limit, ListedDeviceTensor& found) {
-  const size_t bytes = tensor.bytes;
-  found.count = bytes / tutti_dtype_size(args.dtype);
-  Status status = find_device_side(device, "the input", tensor.in, bytes, limit, found.in);
-  if (status.ok())
-    status = find_device_side(device, "the output", tensor.out, bytes, limit, found.out);
-  if (status.ok()) status = check_device_sides(builder, tensor.in, tensor.out, {bytes, bytes, 0});
-  if (status.ok()) return {};
-  return Status(status.code(), "tensor " + std::to_string(position_of(tensor, args)) +
-                                   " of the list: " + status.message());
-}
-
-// Stages the tensors of which the worker does not have both sides.
-Status stage_listed(RequestBuilder& builder, DeviceMemory& device,
-                    std::span<const TensorSides> tensors, TimePoint limit,
-                    std::span<ListedDeviceTensor> records, std::shared_ptr<StagedSides>& staged) {
-  std::vector<TensorSides> hidden;
-  for (size_t i = 0; i < tensors.size(); ++i)
-    if (records[i].in.memory == 0 || records[i].out.memory == 0) hidden.push_back(tensors[i]);
-  if (hidden.empty()) return {};
-  std::vector<DeviceSide> places(hidden.size());
-  Status prepared =
-      device.stage(builder.stream(), tensors.front().in, hidden, limit, places, staged);
-  if (!prepared.ok()) return cannot_stage(prepared);
-  auto place = places.begin();
-  for (ListedDeviceTensor& record : records)
-    if (record.in.memory == 0 || record.out.memory == 0) record.in = record.out = *place++;
-  return {};
 }
 
 // Completes the request with a list whose tensors are known, and takes their memory.
@@ -536,6 +456,39 @@ Status submit(Group& group, const TensorListArgs& args, const tutti_options* opt
   return submit_list(builder, *group.connection, list.tensors, call);
 }
 
+using Bytes = std::span<const std::byte>;
+
+// The memory of the result of an operation that is_common(), which has succeeded.
+std::vector<Bytes> result_of(const Group& group, const CollectiveArgs& args) {
+  const std::optional<SideBytes> sides = sides_of(group, args);
+  return {{bytes_at(args.out), std::max(sides->in, sides->out)}};
+}
+
+std::vector<Bytes> result_of(const Group&, const TensorListArgs& args) {
+  std::vector<Bytes> result;
+  for (size_t i = 0; i < args.size; ++i)
+    result.push_back({bytes_at(args.outs[i]), args.counts[i] * tutti_dtype_size(args.dtype)});
+  return result;
+}
+
+// Waits for the result of an operation that has begun, and compares it with the other ranks'.
+template <class Args>
+Status verify(Group& group, const Args& args, const tutti_options* options, const Request& request,
+              std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
+  Status status;
+  if (passing != nullptr && *passing != nullptr)
+    status = (*passing)->wait(-1);
+  else if (op != nullptr)
+    status = group.queue->wait(**op, -1);
+  if (!status.ok()) return status;
+  std::vector<uint64_t> checksums(group.ranks.size());
+  const uint64_t own = checksum_of(result_of(group, args));
+  const tutti_options given = options_of_part(options);
+  status = run(group, {TUTTI_ALL_GATHER, &own, checksums.data(), 1, TUTTI_U64}, &given, nullptr);
+  if (!status.ok()) return status;
+  return compare_checksums(group, static_cast<Collective>(request.collective), checksums);
+}
+
 // If an exception is thrown, because memory ran out, the operation fails on the other ranks, too.
 template <class Args>
 Status run_any(Group& group, const Args& args, const tutti_options* options,
@@ -553,6 +506,8 @@ Status run_any(Group& group, const Args& args, const tutti_options* options,
   try {
     if (Status s = failure.take(); !s.ok()) return builder.refuse(s);
     Status status = failure.first_failure(connection, submit(group, args, options, builder));
+    if (status.ok() && builder.verifies())
+      return verify(group, args, options, builder.request(), op, passing);
     if (!status.ok() || own == nullptr || is_on_stream(options)) return status;
     return group.queue->wait(*own, -1);
   } catch (...) {

@@ -106,8 +106,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
                                  uint64_t channel = 0);
   // When a call of this moment ends that has the join's timeout.
   TimePoint default_deadline() const { return Clock::now() + Millis(target_.timeout_ms); }
-  // Whether reductions are that do not say otherwise.
-  bool is_reproducible() const { return target_.reproducible; }
 
   RankMemory& own_memory() { return own_memory_; }
   UnderWay& under_way() { return under_way_; }

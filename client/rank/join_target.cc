@@ -115,17 +115,15 @@ void log_target(const tutti_join_options& given, const std::optional<Launch>& la
           (target.token.empty() ? ", without a token" : ", with a token"));
 }
 
-Status read_reproducible(int32_t given, bool& reproducible) {
-  reproducible = given > 0;
-  if (given < -1 || given > 1)
-    return invalid_argument("reproducible = " + std::to_string(given) +
-                            " is none of 1, 0 and -1; begin with tutti_join_defaults()");
+Status read_choice(const char* name, int32_t given, const char* variable, bool& choice) {
+  choice = given > 0;
+  if (Status s = check_choice(name, given, "tutti_join_defaults()"); !s.ok()) return s;
   if (given != 0) return {};
-  const std::optional<std::string> text = find_variable("TUTTI_REPRODUCIBLE");
+  const std::optional<std::string> text = find_variable(variable);
   if (!text || *text == "0") return {};
-  reproducible = *text == "1";
-  return reproducible ? Status()
-                      : invalid_argument("TUTTI_REPRODUCIBLE='" + *text + "' is neither 0 nor 1");
+  choice = *text == "1";
+  return choice ? Status()
+                : invalid_argument(std::string(variable) + "='" + *text + "' is neither 0 nor 1");
 }
 
 Status read_launch(const tutti_join_options& given, const std::optional<Launch>& launch,
@@ -165,8 +163,10 @@ Status read_target(const tutti_join_options* options, JoinTarget& target) {
   if (Status read = read_launch(given, launch, target); !read.ok()) return read;
   Status timeout = read_timeout(given.timeout_ms, target.timeout_ms);
   if (!timeout.ok()) return timeout;
-  Status reproducible = read_reproducible(given.reproducible, target.reproducible);
-  if (!reproducible.ok()) return reproducible;
+  Status choices =
+      read_choice("reproducible", given.reproducible, "TUTTI_REPRODUCIBLE", target.reproducible);
+  if (choices.ok()) choices = read_choice("verify", given.verify, "TUTTI_VERIFY", target.verifies);
+  if (!choices.ok()) return choices;
   log_target(given, launch, target);
   Status checked = check(target);
   return checked.ok() ? checked : with_origin(checked, target);

@@ -16,6 +16,7 @@ struct JoinTarget {
   uint32_t world_size = 1;
   uint32_t timeout_ms = 30'000;
   bool reproducible = false;  // Reductions that do not say otherwise.
+  bool verifies = false;      // The results of calls that do not say otherwise.
   // Who told rank or world size: "TUTTI_*", "torchrun", "Open MPI", "PMI", "Slurm"; "": the caller.
   std::string launcher;
   std::string origin;  // By which variables: "RANK and WORLD_SIZE of torchrun"; "": by none.

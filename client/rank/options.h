@@ -25,4 +25,22 @@ Status read_sized(const Options* options, size_t least, const char* defaults, Op
   return {};
 }
 
+// INVALID_ARGUMENT: an option of three values has another; `defaults` is as above.
+inline Status check_choice(const char* name, int32_t given, const char* defaults) {
+  if (given >= -1 && given <= 1) return {};
+  return invalid_argument(std::string(name) + " = " + std::to_string(given) +
+                          " is none of 1, 0 and -1; begin with " + defaults);
+}
+
+// The caller's options for a further operation of the same call: on the host's memory, whatever the
+// tensors are in, and not verified.
+inline tutti_options options_of_part(const tutti_options* options) {
+  tutti_options given = tutti_defaults();
+  static_cast<void>(read_sized(options, 0, "", given));
+  given.size = sizeof(given);
+  given.on_stream = 0;
+  given.verify = -1;
+  return given;
+}
+
 }  // namespace tutti::client

@@ -62,9 +62,12 @@ TEST_F(JoinTest, RefusesNonsenseInTheEnvironment) {
     expect_refused(TUTTI_INVALID_ARGUMENT, "TUTTI_TIMEOUT=");
   }
   unsetenv("TUTTI_TIMEOUT");
-  for (const char* choice : {"yes", "2", ""}) {
-    setenv("TUTTI_REPRODUCIBLE", choice, 1);
-    expect_refused(TUTTI_INVALID_ARGUMENT, "TUTTI_REPRODUCIBLE=");
+  for (const char* name : {"TUTTI_REPRODUCIBLE", "TUTTI_VERIFY"}) {
+    for (const char* choice : {"yes", "2", ""}) {
+      setenv(name, choice, 1);
+      expect_refused(TUTTI_INVALID_ARGUMENT, std::string(name) + "='" + choice + "'");
+    }
+    unsetenv(name);
   }
 }
 

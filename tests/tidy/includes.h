@@ -147,6 +147,7 @@ inline const std::vector<Home> kHomes = {
     {"nlohmann/",
      {"client/faces/distribute/tf_config_resolver.cc", "client/faces/distribute/json_api.cc",
       "tests/distribute/", "tests/cross_device/"}},
+    {"xxhash.h", {"client/operations/verification.cc"}},
     {"gtest/", {"tests/"}},
     {"gmock/", {"tests/"}},
     {"benchmark/", {"tests/"}},

@@ -10,10 +10,11 @@ ranks must start the operations of a group in the same order.
 """
 
 import tutti._library as _library
+from tutti._checksum import checksum
 from tutti._error import Error
 from tutti._group import Group, join
 from tutti._reference import reference
 from tutti._work import Work
 
-__all__ = ["Error", "Group", "Work", "join", "reference"]
+__all__ = ["Error", "Group", "Work", "checksum", "join", "reference"]
 __version__: str = _library.library.tutti_version().decode()

@@ -28,18 +28,18 @@ def _text(value, what):
 
 
 def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=None,
-         reproducible=None):
+         reproducible=None, verify=None):
     """Joins a job, waits until all its ranks have joined, and returns its Group.
 
     job: name of the job. rank: this rank, from 0. world_size: number of ranks of the job. timeout:
     seconds to wait for the other ranks, and the default timeout of operations. socket: path of the
-    agent's socket. token: the job's token. reproducible: whether reductions are that do not say;
-    the same on all ranks.
+    agent's socket. token: the job's token. reproducible, verify: of the calls that do not say; the
+    same on all ranks.
 
     What is None is taken from TUTTI_JOB, TUTTI_RANK, TUTTI_WORLD_SIZE, TUTTI_TIMEOUT (in seconds;
-    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock), TUTTI_TOKEN and TUTTI_REPRODUCIBLE (0 or
-    1). Rank, world size and the
-    job's name may also be those of torchrun, Open MPI, PMI or Slurm. Ctrl-C ends the wait.
+    else 30), TUTTI_SOCKET (else /run/tutti/tuttid.sock), TUTTI_TOKEN, TUTTI_REPRODUCIBLE and
+    TUTTI_VERIFY (0 or 1). Rank, world size and the job's name may also be those of torchrun, Open
+    MPI, PMI or Slurm. Ctrl-C ends the wait.
 
     Raises Error: INVALID_ARGUMENT if an argument is missing or wrong; UNAVAILABLE if no agent
     listens on the socket; DEADLINE_EXCEEDED, naming missing ranks; else the agent's reason.
@@ -48,19 +48,20 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
                           _text(job, "job"), _text(token, "token"),
                           -1 if rank is None else _numbers.whole(rank, "rank"),
                           -1 if world_size is None else _numbers.whole(world_size, "world_size"),
-                          _numbers.milliseconds(timeout, -1), 0, _choice(reproducible))
+                          _numbers.milliseconds(timeout, -1), 0,
+                          _choice(reproducible, "reproducible"), _choice(verify, "verify"))
     group = Group(interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
     leave_at_exit(group._handle, library.tutti_leave)
     return group
 
 
-def _choice(reproducible):
+def _choice(value, name):
     """True, False or None as the options of C have it."""
-    if reproducible is None:
+    if value is None:
         return 0
-    if not isinstance(reproducible, (bool, numpy.bool_)):
-        raise invalid(f"reproducible={reproducible!r} is none of True, False and None")
-    return 1 if reproducible else -1
+    if not isinstance(value, (bool, numpy.bool_)):
+        raise invalid(f"{name}={value!r} is none of True, False and None")
+    return 1 if value else -1
 
 
 def _new_handle(function, *arguments):
@@ -132,6 +133,11 @@ class Group(Unique):
 
     reproducible: if True, the bits of a reduction are a function of the ranks' values alone, of no
     strategy, number of hosts, size or list: those of tutti.reference. None: as join() says.
+
+    verify: if True, the ranks compare the checksums (tutti.checksum) of the result, which all must
+    hold alike, before the call returns or, with blocking=False, has begun. DATA_LOSS, on every
+    rank, names the ranks whose result is not that of the most: their memory or host is damaged, or
+    their program writes to the array meanwhile. None: as join() says. Not for GPUs.
 
     out: the array for the result: the input itself, or one that does not overlap it. None: see each
     collective.
@@ -216,7 +222,7 @@ class Group(Unique):
 
     @_refusal.collective
     def all_reduce(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
-                   dtype=None, factor=None, stream=None, reproducible=None):
+                   dtype=None, factor=None, stream=None, reproducible=None, verify=None):
         """Reduces x over all ranks and returns the result, on every rank, in `out`, which has the
         shape and dtype of x, or in x itself if `out` is None."""
         source, target = self._sides(x, out, dtype)
@@ -224,11 +230,11 @@ class Group(Unique):
                                         DTYPES[source.dtype], _tensor.op_number(op)),
                          source, target, strategy, timeout, blocking,
                          factor=_tensor.factor_of(op, factor), stream=stream,
-                         reproducible=reproducible)
+                         reproducible=reproducible, verify=verify)
 
     @functools.partial(_refusal.collective, operations_of=_many.operations_of)
     def all_reduce_many(self, xs, op="sum", strategy=None, outs=None, timeout=None, blocking=True,
-                        dtype=None, factor=None, stream=None, reproducible=None):
+                        dtype=None, factor=None, stream=None, reproducible=None, verify=None):
         """Reduces each array of the list xs over all ranks, into the arrays of the list `outs`,
         or in place if it is None; returns the list of results. Thousands of small arrays cost
         little more than a large one. All ranks list arrays of the same sizes and dtypes in the
@@ -239,14 +245,15 @@ class Group(Unique):
         once; an output must not share elements with other arrays of the list."""
         if not isinstance(xs, (list, tuple)):
             return functools.partial(self.all_reduce_many, _many.listed(xs), op, strategy, outs,
-                                     timeout, blocking, dtype, factor, stream, reproducible)
+                                     timeout, blocking, dtype, factor, stream, reproducible, verify)
         sides = [self._sides(x, out, dtype) for x, out in _many.pair_up(xs, outs)]
         blocking = bool(blocking)
         _overlap.check_under_way([use for pair in sides for use in _tensor.uses_of(*pair)])
         calls = [(_many.arguments(name, pairs, op), pairs)
                  for name, pairs in _many.by_dtype(_many.apart(sides)).items()]
         options = self._options(strategy, timeout, _tensor.factor_of(op, factor), stream,
-                                [side for pair in sides for side in pair], blocking, reproducible)
+                                [side for pair in sides for side in pair], blocking, reproducible,
+                                verify)
         results = [target.x for _, target in sides]
 
         def start(arguments, pairs):
@@ -257,7 +264,8 @@ class Group(Unique):
                                lambda: [target.write_back() for _, target in pairs], options, uses)
 
         def call():
-            works = _many.start_all(lambda *one: self._begin(lambda: start(*one)), calls)
+            works = _many.start_all(lambda *one: self._begin(lambda: start(*one), waits=verify),
+                                    calls)
             if stream is not None and blocking:
                 return results
             work = _many.Works(works, results)
@@ -284,18 +292,18 @@ class Group(Unique):
 
     @_refusal.collective
     def broadcast(self, x, root=0, strategy=None, timeout=None, blocking=True, dtype=None,
-                  stream=None):
+                  stream=None, verify=None):
         """Copies x of rank `root` to every other rank's x; returns x. The root's x is only read."""
         root = _numbers.whole(root, "root")
         target = Tensor(x, dtype, writable=self.rank != root)
         return self._run("broadcast", (target.address, target.count,
                                        DTYPES[target.dtype], root),
                          target, target, strategy, timeout, blocking,
-                         write_back=self.rank != root, stream=stream)
+                         write_back=self.rank != root, stream=stream, verify=verify)
 
     @_refusal.collective
     def all_gather(self, x, strategy=None, out=None, timeout=None, blocking=True, dtype=None,
-                   stream=None):
+                   stream=None, verify=None):
         """Concatenates x of all ranks along the first axis, by rank, and returns the result on
         every rank: of shape (world_size * n, ...) for x of shape (n, ...), or (world_size,) for
         scalars; in `out` or in a new array."""
@@ -304,7 +312,8 @@ class Group(Unique):
         target = self._result(source, out, (first * self.world_size, *rest), "all_gather's out")
         return self._run("all_gather", (source.address, target.address, source.count,
                                         DTYPES[source.dtype]),
-                         source, target, strategy, timeout, blocking, stream=stream)
+                         source, target, strategy, timeout, blocking, stream=stream,
+                         verify=verify)
 
     @_refusal.collective
     def reduce_scatter(self, x, op="sum", strategy=None, out=None, timeout=None, blocking=True,
@@ -372,7 +381,7 @@ class Group(Unique):
 
     @_refusal.collective
     def all_gather_v(self, x, sizes, strategy=None, out=None, timeout=None, blocking=True,
-                     dtype=None, stream=None):
+                     dtype=None, stream=None, verify=None):
         """all_gather of parts whose first axes differ: that of rank r has sizes[r], the same list
         on all ranks. The result is of shape (sum(sizes), ...)."""
         source = Tensor(x, dtype)
@@ -381,7 +390,8 @@ class Group(Unique):
         target = self._result(source, out, (sum(sizes), *source.shape[1:]), "all_gather_v's out")
         return self._run("all_gather_v", (source.address, target.address, counts,
                                           DTYPES[source.dtype]),
-                         source, target, strategy, timeout, blocking, stream=stream)
+                         source, target, strategy, timeout, blocking, stream=stream,
+                         verify=verify)
 
     @_refusal.collective
     def reduce_scatter_v(self, x, sizes, op="sum", strategy=None, out=None, timeout=None,
@@ -504,11 +514,12 @@ class Group(Unique):
         return target.fits(shape, source.dtype, what)
 
     def _run(self, verb, arguments, source, target, strategy, timeout, blocking, write_back=True,
-             factor=1.0, stream=None, lane=None, waits=False, reproducible=None):
+             factor=1.0, stream=None, lane=None, waits=False, reproducible=None, verify=None):
         """A function that makes the call of `tutti_<verb>` and returns what the verb does. lane,
         waits: see _begin()."""
         tensors, blocking = (source, target), bool(blocking)
-        options = self._options(strategy, timeout, factor, stream, tensors, blocking, reproducible)
+        options = self._options(strategy, timeout, factor, stream, tensors, blocking, reproducible,
+                                verify)
         uses = _tensor.uses_of(source, target if write_back else None)
         _overlap.check_under_way(uses)
 
@@ -526,7 +537,7 @@ class Group(Unique):
             return self._start(verb, arguments, tensors, finish, options, [] if blocking else uses)
 
         def call():
-            started = self._begin(start, lane, waits)
+            started = self._begin(start, lane, waits or verify)
             return wait_here(started) if blocking and stream is None else started
 
         return call
@@ -564,7 +575,8 @@ class Group(Unique):
                                                  ctypes.byref(options), work)
 
     @staticmethod
-    def _options(strategy, timeout, factor, stream, tensors, blocking=False, reproducible=None):
+    def _options(strategy, timeout, factor, stream, tensors, blocking=False, reproducible=None,
+                 verify=None):
         """The options of a call with these tensors. Where no stream is given, theirs. Large arrays
         of a call that blocks stay as they are until the operation has ended, and need no copy."""
         bytes_ = sum(side.memory.nbytes for side in tensors if side is not None)
@@ -574,4 +586,5 @@ class Group(Unique):
         return Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
                        _numbers.milliseconds(timeout, 0), factor, stay,
                        on_stream=stream is not None, stream=_stream.handle_of(stream),
-                       reproducible=_choice(reproducible))
+                       reproducible=_choice(reproducible, "reproducible"),
+                       verify=_choice(verify, "verify"))

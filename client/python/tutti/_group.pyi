@@ -12,7 +12,7 @@ _Strategy = str | tuple[str, str] | list[str] | None
 def join(job: str | None = ..., rank: SupportsIndex | None = ...,
          world_size: SupportsIndex | None = ..., timeout: float | None = ...,
          socket: str | None = ..., token: str | None = ...,
-         reproducible: bool | None = ...) -> Group: ...
+         reproducible: bool | None = ..., verify: bool | None = ...) -> Group: ...
 
 class Work(Generic[_Result]):
     def done(self) -> bool: ...
@@ -37,25 +37,27 @@ class Group:
                    out: _Array | None = ..., timeout: float | None = ...,
                    blocking: Literal[True] = ..., dtype: str | None = ...,
                    factor: float | None = ..., stream: Any = ...,
-                   reproducible: bool | None = ...) -> _Array: ...
+                   reproducible: bool | None = ..., verify: bool | None = ...) -> _Array: ...
     @overload
     def all_reduce(self, x: _Array, op: str = ..., strategy: _Strategy = ...,
                    out: _Array | None = ..., timeout: float | None = ..., *,
                    blocking: Literal[False], dtype: str | None = ...,
                    factor: float | None = ..., stream: Any = ...,
-                   reproducible: bool | None = ...) -> Work[_Array]: ...
+                   reproducible: bool | None = ..., verify: bool | None = ...) -> Work[_Array]: ...
     @overload
     def all_reduce_many(self, xs: Sequence[_Array], op: str = ..., strategy: _Strategy = ...,
                         outs: Sequence[_Array] | None = ..., timeout: float | None = ...,
                         blocking: Literal[True] = ..., dtype: str | None = ...,
                         factor: float | None = ..., stream: Any = ...,
-                   reproducible: bool | None = ...) -> list[_Array]: ...
+                        reproducible: bool | None = ...,
+                        verify: bool | None = ...) -> list[_Array]: ...
     @overload
     def all_reduce_many(self, xs: Sequence[_Array], op: str = ..., strategy: _Strategy = ...,
                         outs: Sequence[_Array] | None = ..., timeout: float | None = ..., *,
                         blocking: Literal[False], dtype: str | None = ...,
                         factor: float | None = ..., stream: Any = ...,
-                   reproducible: bool | None = ...) -> Work[list[_Array]]: ...
+                        reproducible: bool | None = ...,
+                        verify: bool | None = ...) -> Work[list[_Array]]: ...
     @overload
     def reduce(self, x: _Array, root: SupportsIndex = ..., op: str = ...,
                strategy: _Strategy = ..., out: _Array | None = ..., timeout: float | None = ...,
@@ -71,19 +73,23 @@ class Group:
     @overload
     def broadcast(self, x: _Array, root: SupportsIndex = ..., strategy: _Strategy = ...,
                   timeout: float | None = ..., blocking: Literal[True] = ...,
-                  dtype: str | None = ..., stream: Any = ...) -> _Array: ...
+                  dtype: str | None = ..., stream: Any = ...,
+                  verify: bool | None = ...) -> _Array: ...
     @overload
     def broadcast(self, x: _Array, root: SupportsIndex = ..., strategy: _Strategy = ...,
                   timeout: float | None = ..., *, blocking: Literal[False],
-                  dtype: str | None = ..., stream: Any = ...) -> Work[_Array]: ...
+                  dtype: str | None = ..., stream: Any = ...,
+                  verify: bool | None = ...) -> Work[_Array]: ...
     @overload
     def all_gather(self, x: _Array, strategy: _Strategy = ..., out: _Array | None = ...,
                    timeout: float | None = ..., blocking: Literal[True] = ...,
-                   dtype: str | None = ..., stream: Any = ...) -> _Array: ...
+                   dtype: str | None = ..., stream: Any = ...,
+                   verify: bool | None = ...) -> _Array: ...
     @overload
     def all_gather(self, x: _Array, strategy: _Strategy = ..., out: _Array | None = ...,
                    timeout: float | None = ..., *, blocking: Literal[False],
-                   dtype: str | None = ..., stream: Any = ...) -> Work[_Array]: ...
+                   dtype: str | None = ..., stream: Any = ...,
+                   verify: bool | None = ...) -> Work[_Array]: ...
     @overload
     def reduce_scatter(self, x: _Array, op: str = ..., strategy: _Strategy = ...,
                        out: _Array | None = ..., timeout: float | None = ...,
@@ -126,12 +132,14 @@ class Group:
     def all_gather_v(self, x: _Array, sizes: Sequence[SupportsIndex],
                strategy: _Strategy = ..., out: _Array | None = ...,
                timeout: float | None = ..., blocking: Literal[True] = ...,
-               dtype: str | None = ..., stream: Any = ...) -> _Array: ...
+               dtype: str | None = ..., stream: Any = ...,
+                     verify: bool | None = ...) -> _Array: ...
     @overload
     def all_gather_v(self, x: _Array, sizes: Sequence[SupportsIndex],
                strategy: _Strategy = ..., out: _Array | None = ...,
                timeout: float | None = ..., *, blocking: Literal[False],
-               dtype: str | None = ..., stream: Any = ...) -> Work[_Array]: ...
+               dtype: str | None = ..., stream: Any = ...,
+                     verify: bool | None = ...) -> Work[_Array]: ...
     @overload
     def reduce_scatter_v(self, x: _Array, sizes: Sequence[SupportsIndex], op: str = ...,
                strategy: _Strategy = ..., out: _Array | None = ...,

@@ -20,13 +20,13 @@ class ErrorView(ctypes.Structure):
 class JoinOptions(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("socket", c_char_p), ("job", c_char_p), ("token", c_char_p),
                 ("rank", c_int32), ("world_size", c_int32), ("timeout_ms", c_int32),
-                ("reserved", c_int32), ("reproducible", c_int32)]
+                ("reserved", c_int32), ("reproducible", c_int32), ("verify", c_int32)]
 
 
 class Options(ctypes.Structure):
     _fields_ = [("size", c_size_t), ("strategy", c_char_p), ("timeout_ms", c_int32),
                 ("factor", c_double), ("buffers_stay", c_int32), ("on_stream", c_int32),
-                ("stream", c_void_p), ("reproducible", c_int32)]
+                ("stream", c_void_p), ("reproducible", c_int32), ("verify", c_int32)]
 
 
 _WORK = POINTER(c_void_p)
@@ -45,6 +45,7 @@ _FUNCTIONS = {
     "tutti_host_of": (c_char_p, [c_void_p, c_int32]),
     "tutti_alloc": (c_void_p, [c_void_p, c_size_t]),
     "tutti_free": (None, [c_void_p, c_void_p]),
+    "tutti_checksum": (c_uint64, [c_void_p, c_size_t]),
     "tutti_all_reduce": (c_int, [c_void_p, c_void_p, c_void_p, c_size_t, c_int, c_int,
                                  POINTER(Options), _WORK]),
     "tutti_all_reduce_many": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p),
