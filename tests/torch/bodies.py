@@ -19,6 +19,7 @@ from calls import calls, recorded  # noqa: F401: bodies.
 from details import details  # noqa: F401: a body.
 from features import features  # noqa: F401: a body.
 from gpus import gpu_ends, gpu_failures, gpus  # noqa: F401: bodies.
+from options import reproducible, reproducible_split  # noqa: F401: bodies.
 from training import check, model
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))

@@ -74,9 +74,13 @@ class Backend(RanksTest):
         self.assertIn("CANCELLED: the process group was aborted", first)
         self.assertRegex(second, r"UNAVAILABLE: rank 0 \(host .*\) left")
 
+    def test_a_group_is_reproducible_by_its_options(self):
+        self.run_ranks("reproducible")
+
     @needs_torch("2.15", "split_group() on CPUs")
     def test_split_group(self):
         self.run_ranks("splits", 4)
+        self.run_ranks("reproducible_split")
 
     def test_coalescing(self):
         self.run_ranks("coalesced")

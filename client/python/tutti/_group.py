@@ -49,19 +49,10 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
                           -1 if rank is None else _numbers.whole(rank, "rank"),
                           -1 if world_size is None else _numbers.whole(world_size, "world_size"),
                           _numbers.milliseconds(timeout, -1), 0,
-                          _choice(reproducible, "reproducible"), _choice(verify, "verify"))
+                          _tensor.choice_of(reproducible), _tensor.choice_of(verify, "verify"))
     group = Group(interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
     leave_at_exit(group._handle, library.tutti_leave)
     return group
-
-
-def _choice(value, name):
-    """True, False or None as the options of C have it."""
-    if value is None:
-        return 0
-    if not isinstance(value, (bool, numpy.bool_)):
-        raise invalid(f"{name}={value!r} is none of True, False and None")
-    return 1 if value else -1
 
 
 def _new_handle(function, *arguments):
@@ -586,5 +577,5 @@ class Group(Unique):
         return Options(ctypes.sizeof(Options), _tensor.strategy_text(strategy),
                        _numbers.milliseconds(timeout, 0), factor, stay,
                        on_stream=stream is not None, stream=_stream.handle_of(stream),
-                       reproducible=_choice(reproducible, "reproducible"),
-                       verify=_choice(verify, "verify"))
+                       reproducible=_tensor.choice_of(reproducible),
+                       verify=_tensor.choice_of(verify, "verify"))

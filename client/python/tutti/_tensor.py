@@ -30,6 +30,15 @@ def factor_of(op, factor):
     return float(factor)
 
 
+def choice_of(value, name="reproducible", invalid=invalid):
+    """True, False or None as the options of C have it. invalid: makes the error."""
+    if value is None:
+        return 0
+    if not isinstance(value, (bool, numpy.bool_)):
+        raise invalid(f"{name}={value!r} is none of True, False and None")
+    return 1 if value else -1
+
+
 def strategy_text(strategy):
     """The text of one strategy, or of a pair for (local, global), as bytes; None for None."""
     if strategy is None:

@@ -17,8 +17,9 @@ if tuple(map(int, _torch.__version__.split(".")[:2])) < (2, 9):
     raise ImportError(f"tutti.torch needs torch 2.9 or newer, but this is {_torch.__version__}")
 
 from tutti.torch._backend import TuttiBackend, create, register
+from tutti.torch._options import Options
 from tutti.torch._work import BackendError
 
-__all__ = ["BackendError", "TuttiBackend", "create", "register"]
+__all__ = ["BackendError", "Options", "TuttiBackend", "create", "register"]
 
 register()

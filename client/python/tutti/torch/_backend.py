@@ -11,15 +11,14 @@ from tutti._library import library
 from tutti._overlap import Use, is_any_copying
 from tutti._waiting import WITHOUT_WAIT
 from tutti.torch import _barrier, _gpu, _group, _job, _patches, _sparse
-from tutti.torch._operation import TIMEOUT_UNSET, Operation, collective, options_of
+from tutti.torch._operation import TIMEOUT_UNSET, Operation, collective
+from tutti.torch._options import Base, copy_of, options_of
 from tutti.torch._tensor import (DTYPES, SUM, bytes_of, check_alike, check_apart, check_lists,
                                  check_root, check_single, check_size, dtype_of, folded, invalid,
                                  is_plain, splits_of, unit_of)
 from tutti.torch._work import (BackendError, Completer, GpuWork, Handle, TuttiWork, Works,
                                end_here, last_failure)
 
-_Base = (_group.BackendBase if _group.IS_NEEDED
-         else getattr(dist, "BackendBase", None) or torch._C._distributed_c10d.Backend)
 _ErrorType = torch._C._distributed_c10d.ErrorType
 _ANY_RANK = -1
 # What allreduce() looks up at each call.
@@ -31,7 +30,7 @@ _tutti_all_reduce = library.tutti_all_reduce
 _c_void_p, _byref = ctypes.c_void_p, ctypes.byref
 
 
-class TuttiBackend(Unique, _Base):
+class TuttiBackend(Unique, Base):
     """One process group. Made by create(), which init_process_group() and new_group() call.
 
     members: a _job.Members, this group of the job's ranks. store: torch's, for this group alone.
@@ -47,6 +46,8 @@ class TuttiBackend(Unique, _Base):
         self._unfinished = self.collectives.unfinished
         self._store = store
         self._options = options
+        self.choice = options.choice()  # Of reproducible reductions.
+        self._is_reproducible = (lambda: self.choice) if self.choice else _is_deterministic
         self._name = name
         self.title = name + ":"
         self._sequence = 0
@@ -77,14 +78,20 @@ class TuttiBackend(Unique, _Base):
 
     def set_timeout(self, timeout):
         self._options._timeout = timeout
-        self._own_options = options_of(timeout)
+        self._own_options = options_of(timeout, self._is_reproducible())
 
     _set_default_timeout = set_timeout
 
     def own_options(self):
-        if self._own_options._obj.reproducible != _is_deterministic():
-            self._own_options = options_of(self._options._timeout)
+        """Those of the C ABI for a call with the group's timeout."""
+        if self._own_options._obj.reproducible != self._is_reproducible():
+            self.set_timeout(self._options._timeout)
         return self._own_options
+
+    def options_for(self, timeout):
+        if timeout == TIMEOUT_UNSET:
+            return self.own_options()
+        return options_of(timeout, self._is_reproducible())
 
     def _get_sequence_number_for_group(self):
         return self._sequence
@@ -437,7 +444,8 @@ class TuttiBackend(Unique, _Base):
         if self.rank() not in ranks:
             raise invalid(f"split_group: rank {self.rank()} is in none of the new groups; list "
                           "every rank, or use new_group()")
-        options = _copy_of(opts or self._options, self._name)
+        options = copy_of(opts or self._options, self._name)
+        options.reproducible = self._options.reproducible  # torch copies its own options alone.
         return TuttiBackend(self.members.subgroup(ranks), store, options, self._name)
 
     def perform_nocolor_split(self, _device):
@@ -548,7 +556,7 @@ def _free(handle, address):
 
 def create(opts, backend_options, name="tutti"):
     """The backend of a new process group; called by torch.distributed."""
-    options = _copy_of(backend_options, name)
+    options = copy_of(backend_options, name)
     options._timeout = opts.timeout
     options.group_name = opts.group_id
     options.global_ranks_in_group = opts.global_ranks_in_group
@@ -567,16 +575,6 @@ def create(opts, backend_options, name="tutti"):
         # torch's wrapper for TORCH_DISTRIBUTED_DEBUG=DETAIL does not keep the Python object.
         weakref.finalize(opts.process_group, getattr, backend, "name").atexit = False
     return backend
-
-
-def _copy_of(options, name):
-    """torch's options for a backend of one's own: those given are the caller's, for any group."""
-    copy = _Base.Options(name)
-    if options is not None:
-        copy._timeout = options._timeout
-        copy.group_name = options.group_name
-        copy.global_ranks_in_group = options.global_ranks_in_group
-    return copy
 
 
 def _default_backend():

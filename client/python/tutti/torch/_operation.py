@@ -19,15 +19,6 @@ from tutti.torch._work import (BackendError, GpuWork, Handle, TuttiWork, backend
                                begin_record, end_here, last_failure)
 
 TIMEOUT_UNSET = timedelta(milliseconds=-1)
-_MILLISECONDS_MAX = 2**31 - 1
-
-
-def options_of(timeout):
-    """A pointer to the C ABI's options with a timeout of torch. Reductions of CPU tensors are
-    reproducible while torch.use_deterministic_algorithms() is on."""
-    milliseconds = min(max(1, round(timeout.total_seconds() * 1000)), _MILLISECONDS_MAX)
-    return ctypes.byref(Options(ctypes.sizeof(Options), None, milliseconds, 1.0, buffers_stay=1,
-                                reproducible=torch.are_deterministic_algorithms_enabled()))
 
 
 class Operation:
@@ -42,7 +33,7 @@ class Operation:
         """waits: C may wait for others before it returns."""
         self._backend = backend
         self._completer = completer
-        self._options = backend.own_options() if timeout == TIMEOUT_UNSET else options_of(timeout)
+        self._options = backend.options_for(timeout)
         self._blocks = not asynchronous
         self._calls = []
         self._keep = []
@@ -246,9 +237,10 @@ class Operation:
             raise unseen
         stream = backend.stream_of(device)
         stream.wait_stream(_gpu.current_stream(device))
-        given = self._options._obj  # Reproducible as the join says: see options_of().
+        given = self._options._obj
         self._options = ctypes.byref(Options(given.size, None, given.timeout_ms, given.factor,
-                                             given.buffers_stay, 1, stream.cuda_stream))
+                                             given.buffers_stay, 1, stream.cuda_stream,
+                                             backend.choice))
         handles = []
         failure = self._make_calls(handles)
         with _gpu.on_stream(stream):
