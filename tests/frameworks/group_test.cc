@@ -191,7 +191,7 @@ tutti_code average(const Group& group, const char* none, int32_t dtype, tutti_re
   component.elements.dtype = dtype;
   const tutti_gradient gradient{&component, "w"};
   const size_t length = 1;
-  const tutti_average_options options{none, 1, 1, 1, nullptr, nullptr, nullptr, nullptr};
+  const tutti_average_options options{none, 1, 1, 1, nullptr, nullptr, nullptr, nullptr, 0};
   return tutti_average_gradients(&gradient, &length, 1, &options, group.get(), results);
 }
 

@@ -148,7 +148,7 @@ TEST(AverageGradients, ANullValueIsNone) {
   const tutti_component component{{&number, nullptr, 0, TUTTI_F32}, 0, {}, nullptr, 0, nullptr};
   const tutti_gradient gradients[] = {{&component, "w"}, {nullptr, "w"}};
   const size_t lengths[] = {1, 1};
-  tutti_average_options options{"skip", 1, 1, 1, nullptr, nullptr, nullptr, nullptr};
+  tutti_average_options options{"skip", 1, 1, 1, nullptr, nullptr, nullptr, nullptr, 0};
   tutti_results* results = nullptr;
   ASSERT_EQ(tutti_average_gradients(gradients, lengths, 2, &options, nullptr, &results), TUTTI_OK);
   const Results owned(results);

@@ -159,6 +159,7 @@ class InAGroup(RanksTest):
                     lambda: average_gradients([1.0], group, none=None),
                     lambda: average_gradients([1.0], group, clip_norm="x"),
                     lambda: average_gradients([1.0], group, strategy=5),
+                    lambda: average_gradients([1.0], group, reproducible="yes"),
                     lambda: average_gradients([object()], group),
                     lambda: average_gradients([((1.0, "w"), (1.0, "w"))], group))
 
@@ -173,7 +174,11 @@ class InAGroup(RanksTest):
                 means += average_gradients([float(number + group.rank)], group)
             return means
 
-        self.assertEqual(self.on_ranks(body, 3), [[number + 1 for number in range(7)]] * 3)
+        self.assertEqual(self.on_ranks(body, 3), [[number + 1 for number in range(8)]] * 3)
+
+    def test_reproducible(self):
+        value_error(self, lambda: average_gradients([[1.0]], reproducible="yes"),
+                    "'yes' is none of True, False and None")
 
     def test_slices(self):
         def body(group):

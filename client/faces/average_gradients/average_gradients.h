@@ -43,6 +43,8 @@ struct Options {
   // For a whole call; else, or 0, that of the join.
   std::optional<double> timeout_seconds = std::nullopt;
   std::string strategy = {};  // As in tutti_options; "": the job's.
+  // Whether the sum over the ranks is, as in tutti_options; else as the join says.
+  std::optional<bool> reproducible = std::nullopt;
 };
 
 // The mean of each variable's gradients over all towers, of all ranks in a group; nothing for a

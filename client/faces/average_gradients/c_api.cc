@@ -24,7 +24,8 @@ Result<Options> options_of(const tutti_average_options& given) {
                  .clip_global_norm = number_at(given.clip_global_norm),
                  .compare_variables = given.compare_variables != 0,
                  .timeout_seconds = number_at(given.timeout_seconds),
-                 .strategy = text_of(given.strategy)};
+                 .strategy = text_of(given.strategy),
+                 .reproducible = faces::choice_of(given.reproducible)};
 }
 
 Result<Gradient> gradient_of(const tutti_gradient& given) {

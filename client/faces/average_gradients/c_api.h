@@ -23,6 +23,7 @@ typedef struct tutti_average_options {
   const double* clip_global_norm; /* NULL: no clipping. */
   const double* timeout_seconds;  /* NULL: that of the join. */
   const char* strategy;           /* NULL: the job's. */
+  int32_t reproducible;           /* As in tutti_options. */
 } tutti_average_options;
 
 /* `gradients`: those of all towers one after the other, `lengths[i]` of tower i. The results have

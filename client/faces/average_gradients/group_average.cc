@@ -94,7 +94,8 @@ Result<Variable> join_forms(const LocalGradients& local, const std::vector<Gradi
 class GroupAverage {
  public:
   GroupAverage(tutti_group* group, const Options& options)
-      : communicator_(group, {milliseconds_of(options.timeout_seconds), options.strategy}),
+      : communicator_(group, {milliseconds_of(options.timeout_seconds), options.strategy,
+                              options.reproducible}),
         options_(options) {}
 
   // Takes the memory for the gradients that this rank has, before the others rely on it.

@@ -16,4 +16,8 @@ int32_t milliseconds_of(const std::optional<double>& seconds) {
   return static_cast<int32_t>(std::min(std::ceil(seconds.value_or(0) * 1000), double{INT_MAX}));
 }
 
+std::optional<bool> choice_of(int32_t given) {
+  return given == 0 ? std::nullopt : std::optional<bool>(given > 0);
+}
+
 }  // namespace tutti::faces

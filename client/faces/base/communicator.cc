@@ -46,7 +46,7 @@ Status PendingWorks::wait() {
 }
 
 Communicator::Communicator(tutti_group* group, const CallOptions& options)
-    : group_(group), strategy_(options.strategy) {
+    : group_(group), strategy_(options.strategy), reproducible_(options.reproducible) {
   if (options.timeout_ms > 0)
     deadline_ = Clock::now() + std::chrono::milliseconds(options.timeout_ms);
 }
@@ -54,6 +54,7 @@ Communicator::Communicator(tutti_group* group, const CallOptions& options)
 tutti_options Communicator::options(const std::string& strategy) const {
   tutti_options options = tutti_defaults();
   if (!strategy.empty()) options.strategy = strategy.c_str();
+  if (reproducible_) options.reproducible = *reproducible_ ? 1 : -1;
   if (!deadline_) return options;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline_ - Clock::now());
   options.timeout_ms = static_cast<int32_t>(std::max<int64_t>(left.count(), 1));

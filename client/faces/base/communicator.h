@@ -68,6 +68,7 @@ class Communicator {
 
   tutti_group* const group_;
   const std::string strategy_;
+  const std::optional<bool> reproducible_;
   std::optional<std::chrono::steady_clock::time_point> deadline_;
 };
 

@@ -16,7 +16,7 @@ from typing import Any, Iterable
 from tutti import _frameworks, _traced
 from tutti._frameworks import invalid, library, told_to_others
 from tutti._group import Group
-from tutti._tensor import strategy_text
+from tutti._tensor import choice_of, strategy_text
 from tutti._values import Component, IndexedSlices, Results, Views
 from tutti._waiting import interruptible
 
@@ -31,7 +31,7 @@ class _Options(ctypes.Structure):
     _fields_ = [("none", c_char_p), ("strict", c_int32), ("sum_duplicates", c_int32),
                 ("compare_variables", c_int32), ("clip_norm", POINTER(c_double)),
                 ("clip_global_norm", POINTER(c_double)), ("timeout_seconds", POINTER(c_double)),
-                ("strategy", c_char_p)]
+                ("strategy", c_char_p), ("reproducible", c_int32)]
 
 
 _frameworks.declare({
@@ -144,19 +144,22 @@ def _pointer(group):
     return None if group is None else group._handle.pointer
 
 
-def _options(none, strict, sum_duplicates, compare_variables, norms, timeout, strategy):
+def _options(none, strict, sum_duplicates, compare_variables, norms, timeout, strategy,
+             reproducible):
     if not isinstance(none, str):
         raise invalid(f"none {none!r} is no policy for None; give 'error', 'skip' or 'zeros'")
     return _Options(none.encode(), bool(strict), bool(sum_duplicates), bool(compare_variables),
                     _number(norms[0], "clip_norm"), _number(norms[1], "clip_global_norm"),
-                    _number(timeout, "timeout"), strategy_text(strategy))
+                    _number(timeout, "timeout"), strategy_text(strategy),
+                    choice_of(reproducible, invalid))
 
 
 def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, none: str = "error",
                       strict: bool = True, clip_norm: float | None = None,
                       clip_global_norm: float | None = None, sum_duplicates: bool = True,
                       compare_variables: bool = True, timeout: float | None = None,
-                      strategy: str | tuple[str, str] | list[str] | None = None) -> list[Any]:
+                      strategy: str | tuple[str, str] | list[str] | None = None,
+                      reproducible: bool | None = None) -> list[Any]:
     """The mean of each variable's gradients over all towers: a list of (mean, variable of tower 0),
     or of means where gradients come without variables.
 
@@ -181,7 +184,8 @@ def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, no
     compare_variables: whether the ranks of a group must give the same variables, by name (.name, or
     a text in the variable's place).
 
-    timeout, strategy: as in Group's collectives.
+    timeout, strategy, reproducible: as in Group's collectives. Where a rank has several towers,
+    their sum is its value.
 
     No gradient passes through: the mean of tensors of torch that require one (create_graph=True)
     raises in backward(), and a tensor that a GradientTape watches is refused.
@@ -193,7 +197,7 @@ def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, no
         raise invalid(f"group {group!r} is no tutti.Group")
     with told_to_others(group):
         options = _options(none, strict, sum_duplicates, compare_variables,
-                           (clip_norm, clip_global_norm), timeout, strategy)
+                           (clip_norm, clip_global_norm), timeout, strategy, reproducible)
         call = _Call(tower_grads, group, options)
     results = call.run() if group is None else interruptible(call.run)
     return [_result(call.towers, i, _components(results, call.towers, i))
