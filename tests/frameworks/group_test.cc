@@ -67,19 +67,19 @@ struct Call {
   tutti_code reduce(tutti_results** results) const {
     const tutti_component component = wrong_component();
     const tutti_reduction reduction{&component, 1, {&device, 1}};
-    const tutti_communication_options options{0, 0, 0, implementation};
+    const tutti_communication_options options{0, 0, 0, implementation, 0};
     return tutti_cross_device_reduce(ops, op, &reduction, &options, results);
   }
   tutti_code batch_reduce(tutti_results** results) const {
     const tutti_component component = wrong_component();
     const tutti_reduction reductions[] = {{&component, 1, {&device, 1}}};
-    const tutti_communication_options options{0, 0, 0, implementation};
+    const tutti_communication_options options{0, 0, 0, implementation, 0};
     return tutti_cross_device_batch_reduce(ops, op, reductions, 1, &options, results);
   }
   tutti_code broadcast(tutti_results** results) const {
     const tutti_component component = wrong_component();
     const tutti_devices devices{&device, 1};
-    const tutti_communication_options options{0, 0, 0, implementation};
+    const tutti_communication_options options{0, 0, 0, implementation, 0};
     return tutti_cross_device_broadcast(ops, &component, &devices, 0, &options, results);
   }
 

@@ -97,9 +97,9 @@ TEST_F(ValuesTest, TensorsAreChecked) {
 TEST_F(ValuesTest, TextsAreChecked) {
   expect_refusal("'MAX' is none of SUM, MEAN", "MAX");
   expect_refusal("'' is none of", nullptr);
-  const tutti_communication_options smoke{0, 0, 0, "smoke"};
+  const tutti_communication_options smoke{0, 0, 0, "smoke", 0};
   expect_refusal("'smoke'", "sum", &smoke);
-  const tutti_communication_options none{0, 0, 0, nullptr};
+  const tutti_communication_options none{0, 0, 0, nullptr, 0};
   expect_refusal("''", "sum", &none);
   components_[0].device = nullptr;
   expect_refusal("'' is no device");

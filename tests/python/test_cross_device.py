@@ -192,11 +192,15 @@ class Arguments(unittest.TestCase):
         value_error(self, lambda: CommunicationOptions(timeout_seconds=-1), "timeout_seconds")
         value_error(self, lambda: CommunicationOptions(timeout_seconds="x"), "timeout_seconds")
         value_error(self, lambda: CommunicationOptions(implementation="smoke"), "smoke")
+        value_error(self, lambda: CommunicationOptions(reproducible="yes"),
+                    "'yes' is none of True, False and None")
         value_error(self, lambda: self.ops.reduce(SUM, self.value, "CPU:0", options=5), "options")
         ring = CommunicationOptions(5, 2.0, "ring")
         self.assertIs(ring.implementation, CommunicationImplementation.RING)
         merged = ring.merge(CommunicationOptions(timeout_seconds=1))
-        self.assertEqual(repr(merged), "CommunicationOptions(5, 1.0, RING)")
+        self.assertEqual(repr(merged), "CommunicationOptions(5, 1.0, RING, None)")
+        chosen = merged.merge(CommunicationOptions(reproducible=False))
+        self.assertIs(chosen.merge(CommunicationOptions()).reproducible, False)
         self.assertIs(ring.merge(None), ring)
 
 

@@ -22,6 +22,7 @@ Result<CommunicationOptions> options_of(const tutti_communication_options* given
       parse_implementation(text_of(given->implementation));
   if (!implementation.ok()) return implementation.status();
   options.implementation = *implementation;
+  options.reproducible = faces::choice_of(given->reproducible);
   return options;
 }
 

@@ -28,6 +28,7 @@ typedef struct tutti_communication_options {
   int32_t has_timeout;
   double timeout_seconds;
   const char* implementation;
+  int32_t reproducible; /* As in tutti_options. */
 } tutti_communication_options;
 
 /* INVALID_ARGUMENT: a field is wrong. */

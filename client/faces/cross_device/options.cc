@@ -33,6 +33,7 @@ CommunicationOptions CommunicationOptions::merge(const CommunicationOptions& oth
   if (other.timeout_seconds) merged.timeout_seconds = other.timeout_seconds;
   if (other.implementation != Implementation::automatic)
     merged.implementation = other.implementation;
+  if (other.reproducible) merged.reproducible = other.reproducible;
   return merged;
 }
 

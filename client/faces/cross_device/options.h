@@ -24,6 +24,8 @@ struct CommunicationOptions {
   std::optional<double> timeout_seconds = std::nullopt;
   // `ring` runs a group's reductions as a ring; the other two mean the class's own order.
   Implementation implementation = Implementation::automatic;
+  // Whether a group's reductions are, as in tutti_options; else as the join says.
+  std::optional<bool> reproducible = std::nullopt;
 
   // INVALID_ARGUMENT: a number is negative or not finite.
   Status check() const;

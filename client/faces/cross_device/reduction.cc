@@ -121,7 +121,8 @@ class GroupReduction {
         options_(options),
         communicator_(group,
                       {milliseconds_of(options.timeout_seconds),
-                       options.implementation == Implementation::ring ? "ring" : "centralized"}) {}
+                       options.implementation == Implementation::ring ? "ring" : "centralized",
+                       options.reproducible}) {}
 
   Result<std::vector<Mirrored>> run(std::string_view verb,
                                     const Result<std::vector<ReductionPlan>>& plans);

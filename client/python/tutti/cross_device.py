@@ -26,6 +26,7 @@ from tutti import _frameworks
 from tutti._frameworks import check, invalid, library, told_to_others
 from tutti._group import Group
 from tutti._handle import Unique
+from tutti._tensor import choice_of
 from tutti._values import INT32, INT64, Component, IndexedSlices, Results, Views, whole
 from tutti._waiting import interruptible
 
@@ -48,7 +49,8 @@ class _Reduction(ctypes.Structure):
 
 class _Options(ctypes.Structure):
     _fields_ = [("bytes_per_pack", c_int64), ("has_timeout", c_int32),
-                ("timeout_seconds", c_double), ("implementation", c_char_p)]
+                ("timeout_seconds", c_double), ("implementation", c_char_p),
+                ("reproducible", c_int32)]
 
 
 _frameworks.declare({
@@ -89,14 +91,17 @@ class CommunicationImplementation(_NamedInEitherCase):
 class CommunicationOptions:
     """How to reduce. bytes_per_pack: values of a batch are combined into packs of at least as many
     bytes; 0: see num_packs. timeout_seconds: for a whole call in a group; None or 0: the timeout of
-    join(). implementation: a CommunicationImplementation or its name."""
+    join(). implementation: a CommunicationImplementation or its name. reproducible: whether a
+    group's reductions are, as in Group's collectives; where a rank has several components, their
+    sum is its value."""
 
     def __init__(self, bytes_per_pack: SupportsIndex = 0, timeout_seconds: float | None = None,
                  implementation: CommunicationImplementation | str =
-                 CommunicationImplementation.AUTO) -> None:
+                 CommunicationImplementation.AUTO, reproducible: bool | None = None) -> None:
         self.bytes_per_pack = bytes_per_pack
         self.timeout_seconds = timeout_seconds
         self.implementation = CommunicationImplementation(implementation)
+        self.reproducible = reproducible
         check(library.tutti_communication_options_check(self._view()))
 
     def _view(self):
@@ -104,7 +109,7 @@ class CommunicationOptions:
         return ctypes.byref(_Options(
             whole(self.bytes_per_pack, "bytes_per_pack", *INT64), has_timeout,
             _real(self.timeout_seconds, "timeout_seconds") if has_timeout else 0,
-            self.implementation.value.encode()))
+            self.implementation.value.encode(), choice_of(self.reproducible, invalid)))
 
     def merge(self, options: "CommunicationOptions | None") -> "CommunicationOptions":
         """These options, with those of `options` that are not the default in their place."""
@@ -117,11 +122,12 @@ class CommunicationOptions:
         return CommunicationOptions(
             options.bytes_per_pack or self.bytes_per_pack,
             None if seconds is None else float(seconds),
-            self.implementation if options.implementation is auto else options.implementation)
+            self.implementation if options.implementation is auto else options.implementation,
+            self.reproducible if options.reproducible is None else options.reproducible)
 
     def __repr__(self):
         return (f"CommunicationOptions({self.bytes_per_pack}, {self.timeout_seconds}, "
-                f"{self.implementation.name})")
+                f"{self.implementation.name}, {self.reproducible})")
 
 
 def _real(number, what):
