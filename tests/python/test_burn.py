@@ -141,6 +141,8 @@ class Peers(unittest.TestCase):
                 (ValueError, "None is no tensor", lambda: self.collective.all_reduce(0, None)),
                 (ValueError, "device='cuda:0'",
                  lambda: self.collective.register(0, "cuda:0", config)),
+                (ValueError, "Other: reproducible='yes' is none of True, False and None",
+                 lambda: Collective(reproducible="yes")),
                 (TypeError, "config=3", lambda: self.collective.register(0, "cpu", 3)),
                 (TypeError, "'devices' is no field", lambda: CollectiveConfig(devices=3)),
                 (AttributeError, "no 'with_x'", lambda: config.with_x)):

@@ -96,9 +96,11 @@ tutti_code tutti_burn_config_check(const tutti_burn_config* config) {
   });
 }
 
-tutti_code tutti_burn_create(tutti_group* group, int32_t timeout_ms, tutti_burn** made) {
+tutti_code tutti_burn_create(tutti_group* group, int32_t timeout_ms, int32_t reproducible,
+                             tutti_burn** made) {
   return guarded({{"made", made}}, [&]() -> Status {
-    CollectiveOptions options = {.group = group};
+    CollectiveOptions options = {.group = group,
+                                 .reproducible = tutti::faces::choice_of(reproducible)};
     if (timeout_ms > 0) options.timeout_ms = timeout_ms;
     *made = reinterpret_cast<tutti_burn*>(new burn::Collective(options));
     return {};

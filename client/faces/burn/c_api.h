@@ -30,8 +30,10 @@ typedef struct tutti_burn_config {
 /* The error InvalidConfig, or OK. */
 tutti_code tutti_burn_config_check(const tutti_burn_config* config);
 
-/* `group` may be NULL, and outlives the collective. timeout_ms <= 0: the default. */
-tutti_code tutti_burn_create(tutti_group* group, int32_t timeout_ms, tutti_burn** made);
+/* `group` may be NULL, and outlives the collective. timeout_ms <= 0: the default.
+ * `reproducible`: as in tutti_options. */
+tutti_code tutti_burn_create(tutti_group* group, int32_t timeout_ms, int32_t reproducible,
+                             tutti_burn** made);
 void tutti_burn_free(tutti_burn* collective);
 tutti_code tutti_burn_register(tutti_burn* collective, uint32_t peer,
                                const tutti_burn_config* config);

@@ -226,9 +226,9 @@ void Collective::execute(Lock& lock, const Status& own) {
     for (const auto& [id, call] : calls) by_id.push_back(call);
     const bool several = group != nullptr && tutti_world_size(group.get()) > 1;
     lock.unlock();
-    return named(run_operation(
-        {config, several ? group.get() : nullptr, left_ms(by_id, options_.timeout_ms)}, by_id,
-        own));
+    return named(run_operation({config, several ? group.get() : nullptr,
+                                left_ms(by_id, options_.timeout_ms), options_.reproducible},
+                               by_id, own));
   });
   if (!lock.owns_lock()) lock.lock();
   for (const auto& [id, call] : calls) {

@@ -25,6 +25,8 @@ struct CollectiveOptions {
   // For the other peers of an operation or a registration; twice that from the first peer's call on
   // for the other processes. In milliseconds.
   int32_t timeout_ms = 30'000;
+  // Whether the processes' reductions are, as in tutti_options; else as the join says.
+  std::optional<bool> reproducible = std::nullopt;
 };
 
 class Collective {

@@ -225,7 +225,8 @@ Result<Tensor> reduce_all(const OperationSetting& setting, Calls calls, const Ag
   const auto peers = static_cast<uint32_t>(agreement.sum(&Record::peers));
   const uint32_t divisor = first.op == ReduceOperation::mean ? peers : 1;
   const Strategy& global = all ? config.global_all_reduce_strategy : config.global_reduce_strategy;
-  const Communicator communicator(setting.group, {setting.timeout_ms, to_string(global)});
+  const Communicator communicator(setting.group,
+                                  {setting.timeout_ms, to_string(global), setting.reproducible});
   const int root = static_cast<int>(agreement.find(&Record::has_root));
   const Status status = all ? communicator.all_reduce({sum}, TUTTI_SUM)
                             : communicator.reduce(sum, sum, TUTTI_SUM, root);

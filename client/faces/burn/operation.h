@@ -36,6 +36,8 @@ struct OperationSetting {
   const CollectiveConfig& config;
   tutti_group* group = nullptr;  // Of the processes; null: this one is alone.
   int32_t timeout_ms = 0;        // Between processes; 0: that of the join.
+  // As CollectiveOptions has it.
+  std::optional<bool> reproducible = std::nullopt;
 };
 
 // Runs the operation for the peers of this process, ascending by id, and sets their results.

@@ -23,7 +23,7 @@ from tutti import _frameworks
 from tutti._error import Error, text_of
 from tutti._group import Group
 from tutti._handle import Unique, leave_at_exit
-from tutti._tensor import strategy_text
+from tutti._tensor import choice_of, strategy_text
 from tutti._values import Results, TensorView, views_of
 from tutti._waiting import interruptible
 from tutti.distribute import _api
@@ -128,7 +128,7 @@ class _Config(ctypes.Structure):
 _CONFIG, _VIEWS, _RESULTS = POINTER(_Config), POINTER(TensorView), POINTER(c_void_p)
 _frameworks.declare({
     "tutti_burn_config_check": (c_int, [_CONFIG]),
-    "tutti_burn_create": (c_int, [c_void_p, c_int32, POINTER(c_void_p)]),
+    "tutti_burn_create": (c_int, [c_void_p, c_int32, c_int32, POINTER(c_void_p)]),
     "tutti_burn_free": (None, [c_void_p]),
     "tutti_burn_register": (c_int, [c_void_p, c_uint32, _CONFIG]),
     "tutti_burn_all_reduce": (c_int, [c_void_p, c_uint32, _VIEWS, c_char_p, _RESULTS]),
@@ -293,17 +293,21 @@ def _tensor(tensor):
 class Collective(Unique):
     """The peers of a process. group: a tutti.Group of the processes; None: as the config says, and
     this process alone without global parameters. timeout: seconds to wait for other peers, 30
-    unless given. Its methods are the functions of this module."""
+    unless given. reproducible: whether reductions among the processes are, as in tutti.Group's
+    collectives; the sum of a process's peers is its value. Its methods are the functions of this
+    module."""
 
     _instead = "pass the object itself: its peers are those of this process"
 
-    def __init__(self, group: Group | None = None, timeout: float | None = None) -> None:
+    def __init__(self, group: Group | None = None, timeout: float | None = None,
+                 reproducible: bool | None = None) -> None:
         if group is not None and not isinstance(group, Group):
             raise TypeError(f"group={group!r} must be a tutti.Group")
+        choice = choice_of(reproducible, lambda message: _named("INVALID_ARGUMENT", message))
         owner = group and group._handle
         self._handle = _frameworks.Made(_library.tutti_burn_create, _library.tutti_burn_free,
                                    owner and owner.pointer, _api.milliseconds(timeout, 0),
-                                   keep=owner)
+                                   choice, keep=owner)
         leave_at_exit(self._handle, _library.tutti_burn_leave_job)
 
     def register(self, peer: int, device: str, config: CollectiveConfig) -> None:
