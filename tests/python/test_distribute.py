@@ -180,7 +180,8 @@ class Strategies(unittest.TestCase):
                 (TypeError, "device_assignment=3", lambda: Strategy(None, 3)),
                 (TypeError, "cluster_resolver=3 is no resolver", lambda: Strategy(3)),
                 (ValueError, "0 replicas", lambda: Strategy(local_replicas=0)),
-                (ValueError, "timeout", lambda: Strategy(timeout=-1))):
+                (ValueError, "timeout", lambda: Strategy(timeout=-1)),
+                (ValueError, "'yes' is none of True", lambda: Strategy(reproducible="yes"))):
             with self.subTest(words=words), self.assertRaisesRegex(error, words):
                 call()
 

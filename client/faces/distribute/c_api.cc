@@ -45,7 +45,8 @@ std::string structure_of(const tutti_distribute_call* call) {
 }
 
 CallOptions options_of(const tutti_distribute_call* call) {
-  return {call == nullptr ? 0 : call->timeout_ms};
+  if (call == nullptr) return {};
+  return {call->timeout_ms, "", faces::choice_of(call->reproducible)};
 }
 
 Status give(const Result<std::string>& text, char** answer) {

@@ -42,13 +42,15 @@ typedef struct tutti_distribute_strategy tutti_distribute_strategy;
 /* A replica within its function. */
 typedef struct tutti_distribute_replica tutti_distribute_replica;
 
-/* How the leaves of a call are nested, and how long it may take. */
+/* How the leaves of a call are nested, how long it may take, and how it reduces. */
 typedef struct tutti_distribute_call {
   const char* structure; /* The same on all ranks. */
   int32_t timeout_ms;    /* 0: that of the join. */
+  int32_t reproducible;  /* As in tutti_options; 0: as the strategy's options say. */
 } tutti_distribute_call;
 
-/* `options`: {"device_assignment": ..., "local_replicas": 1, "job": "", "timeout_ms": -1}.
+/* `options`: {"device_assignment": ..., "local_replicas": 1, "job": "", "timeout_ms": -1,
+ * "reproducible": 0}, the last as in tutti_options.
  * `resolver` and `group` may be NULL; `group` must outlive the strategy. */
 tutti_code tutti_distribute_strategy_create(const char* options,
                                             const tutti_distribute_resolver* resolver,

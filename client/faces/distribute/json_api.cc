@@ -315,6 +315,7 @@ Result<StrategyOptions> strategy_options_of(const std::string& json) {
     options.local_replicas = value_at(given, "local_replicas", 1);
     options.cluster.job = value_at<std::string>(given, "job");
     options.cluster.timeout_ms = value_at(given, "timeout_ms", -1);
+    options.reproducible = faces::choice_of(value_at(given, "reproducible", 0));
     const Json assignment = value_at<Json>(given, "device_assignment");
     if (assignment.is_null()) return options;
     Result<DeviceAssignment> made = create_assignment(assignment);

@@ -34,7 +34,8 @@ void hand_out(std::vector<Tensor> results, const std::vector<void*>& parts) {
 // longer.
 CallOptions among_processes(const CallOptions& options) {
   const int64_t twice_ms = int64_t{2} * options.timeout_ms;
-  return {static_cast<int32_t>(std::min<int64_t>(twice_ms, INT32_MAX)), options.strategy};
+  return {static_cast<int32_t>(std::min<int64_t>(twice_ms, INT32_MAX)), options.strategy,
+          options.reproducible};
 }
 
 }  // namespace

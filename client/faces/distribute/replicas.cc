@@ -85,8 +85,10 @@ std::string describe_call(const std::string& verb, const std::string& structure,
                                    : " of the structure " + structure);
 }
 
-Result<Replicas> Replicas::create(tutti_group* group, const Local& local) {
+Result<Replicas> Replicas::create(tutti_group* group, const Local& local,
+                                  std::optional<bool> reproducible) {
   Replicas replicas;
+  replicas.reproducible_ = reproducible;
   replicas.group_ = group != nullptr && tutti_world_size(group) > 1 ? group : nullptr;
   const Status status = replicas.exchange_ids(local);
   if (!status.ok()) return status;
@@ -164,10 +166,15 @@ Result<std::vector<int64_t>> Replicas::exchange(const Communicator& communicator
   return by_id;
 }
 
+Communicator Replicas::communicator_of(CallOptions options) const {
+  if (!options.reproducible) options.reproducible = reproducible_;
+  return Communicator(group_, options);
+}
+
 Result<std::vector<Tensor>> Replicas::all_reduce(const std::string& call, ReduceOp op,
                                                  const Leaves& leaves,
                                                  const CallOptions& options) const {
-  const Communicator communicator(group_, options);
+  const Communicator communicator = communicator_of(options);
   const bool one_each = most_local_ == 1;  // Then the group's own operation does it all.
   const auto divisor = op == ReduceOp::mean ? static_cast<uint32_t>(count()) : 1U;
   std::vector<Tensor> sums;
@@ -226,7 +233,7 @@ Result<std::vector<Tensor>> Replicas::reduce_over(const std::string& call, Reduc
                                                   const std::vector<int64_t>& axes,
                                                   const Leaves& leaves,
                                                   const CallOptions& options) const {
-  const Communicator communicator(group_, options);
+  const Communicator communicator = communicator_of(options);
   const Result<AllAxes> read = read_all_axes(axes, leaves, local_);
   std::vector<Tensor> sums;
   std::vector<int64_t> elements(local_.size() * leaves.size());  // Along the axes.

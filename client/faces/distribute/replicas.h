@@ -42,7 +42,9 @@ class Replicas {
   // All ranks of `group` call this; it is borrowed, and nullptr if this process is alone.
   // INVALID_ARGUMENT, on all ranks: a process without replicas, or with too many; ids that are not
   // 0, 1, 2 ... over all ranks, each once; ids on some ranks only.
-  static Result<Replicas> create(tutti_group* group, const Local& local);
+  // `reproducible`: of reductions whose options do not say.
+  static Result<Replicas> create(tutti_group* group, const Local& local,
+                                 std::optional<bool> reproducible = std::nullopt);
 
   // For all processes.
   int count() const { return static_cast<int>(rank_of_.size()); }
@@ -84,6 +86,8 @@ class Replicas {
   Replicas() = default;
   Status exchange_ids(const Local& local);
   Status validate_ids(const std::vector<int64_t>& ids);
+  // For reductions.
+  Communicator communicator_of(CallOptions options) const;
   // The numbers of each replica, by id: `per_replica` of each, given for those of this process.
   Result<std::vector<int64_t>> exchange(const Communicator& communicator,
                                         const std::vector<int64_t>& own, size_t per_replica) const;
@@ -94,6 +98,7 @@ class Replicas {
   size_t slot_of(int replica) const;
 
   tutti_group* group_ = nullptr;
+  std::optional<bool> reproducible_ = std::nullopt;
   std::vector<int> local_;    // Ids of the replicas here.
   std::vector<int> rank_of_;  // By id.
   size_t most_local_ = 1;     // Replicas of the rank that has most.

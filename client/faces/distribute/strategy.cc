@@ -35,12 +35,13 @@ Result<std::vector<int>> replicas_on(const DeviceAssignment& assignment, int tas
 
 // Which replicas this process has. An error is reported to the other ranks.
 Result<Replicas> make_replicas(tutti_group* group, const StrategyOptions& options) {
-  if (!options.device_assignment) return Replicas::create(group, {options.local_replicas, {}});
+  if (!options.device_assignment)
+    return Replicas::create(group, {options.local_replicas, {}}, options.reproducible);
   const int rank = group == nullptr ? 0 : tutti_rank(group);
   const int size = group == nullptr ? 1 : tutti_world_size(group);
   const Result<std::vector<int>> ids = replicas_on(*options.device_assignment, rank, size);
   if (!ids.ok()) return faces::refuse(group, ids.status());
-  return Replicas::create(group, {static_cast<int>(ids->size()), *ids});
+  return Replicas::create(group, {static_cast<int>(ids->size()), *ids}, options.reproducible);
 }
 
 // That of the group, if there is one.

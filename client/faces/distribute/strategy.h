@@ -30,6 +30,9 @@ struct StrategyOptions {
   std::optional<DeviceAssignment> device_assignment = std::nullopt;
   // Without it: replicas of this process. Processes may have different numbers.
   int local_replicas = 1;
+  // Whether reductions among the processes are of which the call does not say; else as the join
+  // says.
+  std::optional<bool> reproducible = std::nullopt;
 };
 
 class Strategy {

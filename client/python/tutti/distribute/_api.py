@@ -10,8 +10,8 @@ from ctypes import (CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64
                     c_void_p)
 
 from tutti import _error
-from tutti._frameworks import Made, check, declare, error_of, library
-from tutti._tensor import HostTensor
+from tutti._frameworks import Made, check, declare, error_of, invalid, library
+from tutti._tensor import HostTensor, choice_of
 from tutti._values import Results, TensorView
 from tutti._waiting import interruptible
 
@@ -19,7 +19,7 @@ _TIMEOUT_MS_MAX = 2**31 - 1
 
 
 class _Call(ctypes.Structure):
-    _fields_ = [("structure", c_char_p), ("timeout_ms", c_int32)]
+    _fields_ = [("structure", c_char_p), ("timeout_ms", c_int32), ("reproducible", c_int32)]
 
 
 RunFunction = CFUNCTYPE(c_int, c_void_p, c_void_p)
@@ -148,13 +148,19 @@ def milliseconds(seconds, default):
     return math.ceil(min(seconds * 1000, _TIMEOUT_MS_MAX))
 
 
+def choice(reproducible):
+    """A choice for C; an error is also a ValueError."""
+    return choice_of(reproducible, invalid)
+
+
 def call_of(structure="", options=None):
-    """The structure of a call, and the timeout of CommunicationOptions or the like: None and 0 mean
-    the default."""
+    """The structure of a call, and the timeout, of which None and 0 mean the default, and
+    `reproducible` of CommunicationOptions or the like."""
     if options is not None and not hasattr(options, "timeout_seconds"):
         raise TypeError(f"options={options!r} must be CommunicationOptions, or None")
     return byref(_Call(structure.encode(),
-                       milliseconds(options and options.timeout_seconds or None, 0)))
+                       milliseconds(options and options.timeout_seconds or None, 0),
+                       choice(getattr(options, "reproducible", None))))
 
 
 def tensor_of(value, **options):

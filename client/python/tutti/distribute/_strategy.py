@@ -254,7 +254,9 @@ class Strategy(Unique):
     local_replicas: without it, the number of replicas of this process. Several run on threads.
 
     group: a tutti.Group to use instead of joining. job: name of the job to join. timeout: seconds
-    for joining, and for each operation.
+    for joining, and for each operation. reproducible: whether reductions among the processes are,
+    as in Group's collectives, also those of variables; a call's CommunicationOptions count before.
+    The sum of a process's replicas is its value.
 
     Wrong arguments raise ValueError or TypeError, on every rank where all have to take part.
     Failures are tutti.Error: UNAVAILABLE names the process that died.
@@ -272,7 +274,7 @@ class Strategy(Unique):
                  tpu_cluster_resolver: Any = None,
                  experimental_device_assignment: DeviceAssignment | None = None,
                  local_replicas: int = 1, group: Group | None = None, job: str | None = None,
-                 timeout: float | None = None) -> None:
+                 timeout: float | None = None, reproducible: bool | None = None) -> None:
         if group is not None and not isinstance(group, Group):
             raise TypeError(f"group={group!r} must be a tutti.Group")
         owner = group and group._handle
@@ -285,7 +287,8 @@ class Strategy(Unique):
             options = _api.to_json({
                 "device_assignment": assignment and assignment.options,
                 "local_replicas": _api.whole(local_replicas, "local_replicas"), "job": job,
-                "timeout_ms": _api.milliseconds(timeout, -1)})
+                "timeout_ms": _api.milliseconds(timeout, -1),
+                "reproducible": _api.choice(reproducible)})
         self.handle = interruptible(lambda: _api.make(
             "strategy_create", "strategy_free", options,
             self._resolver and self._resolver.handle.pointer, given, keep=owner))
