@@ -151,7 +151,7 @@ def _options(none, strict, sum_duplicates, compare_variables, norms, timeout, st
     return _Options(none.encode(), bool(strict), bool(sum_duplicates), bool(compare_variables),
                     _number(norms[0], "clip_norm"), _number(norms[1], "clip_global_norm"),
                     _number(timeout, "timeout"), strategy_text(strategy),
-                    choice_of(reproducible, invalid))
+                    choice_of(reproducible, invalid=invalid))
 
 
 def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, none: str = "error",

@@ -303,7 +303,8 @@ class Collective(Unique):
                  reproducible: bool | None = None) -> None:
         if group is not None and not isinstance(group, Group):
             raise TypeError(f"group={group!r} must be a tutti.Group")
-        choice = choice_of(reproducible, lambda message: _named("INVALID_ARGUMENT", message))
+        choice = choice_of(
+            reproducible, invalid=lambda message: _named("INVALID_ARGUMENT", message))
         owner = group and group._handle
         self._handle = _frameworks.Made(_library.tutti_burn_create, _library.tutti_burn_free,
                                    owner and owner.pointer, _api.milliseconds(timeout, 0),

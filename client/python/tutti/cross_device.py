@@ -109,7 +109,7 @@ class CommunicationOptions:
         return ctypes.byref(_Options(
             whole(self.bytes_per_pack, "bytes_per_pack", *INT64), has_timeout,
             _real(self.timeout_seconds, "timeout_seconds") if has_timeout else 0,
-            self.implementation.value.encode(), choice_of(self.reproducible, invalid)))
+            self.implementation.value.encode(), choice_of(self.reproducible, invalid=invalid)))
 
     def merge(self, options: "CommunicationOptions | None") -> "CommunicationOptions":
         """These options, with those of `options` that are not the default in their place."""

@@ -150,7 +150,7 @@ def milliseconds(seconds, default):
 
 def choice(reproducible):
     """A choice for C; an error is also a ValueError."""
-    return choice_of(reproducible, invalid)
+    return choice_of(reproducible, invalid=invalid)
 
 
 def call_of(structure="", options=None):

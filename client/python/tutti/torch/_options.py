@@ -30,7 +30,7 @@ class Options(Base.Options):
 
     def choice(self):
         """`reproducible` for C."""
-        return choice_of(self.reproducible, invalid)
+        return choice_of(self.reproducible, invalid=invalid)
 
 
 def copy_of(options, name):
