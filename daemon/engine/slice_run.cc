@@ -16,6 +16,9 @@ bool is_empty_message(const Step& step) {
   return step.kind == StepKind::notify || step.kind == StepKind::await;
 }
 
+// In the step's message, side by side.
+uint64_t values_in(const Step& step) { return static_cast<uint64_t>(std::max(1, step.ranks)); }
+
 // Only ranks' inputs are read-only, and allocate_value() never returns one.
 template <class Value>
 std::byte* writable(const Value& place) {
@@ -64,10 +67,11 @@ bool is_term(const ExecutionPlan& execution, size_t step) {
   });
 }
 
-// Whether that or a later step takes or adds contributions to the chunk.
+// Whether that or a later step takes, adds or packs contributions to the chunk.
 bool needs_ranks(const ExecutionPlan& execution, size_t step, int chunk) {
-  return execution.plan.reproducible &&
-         any_from(execution, step, chunk, [](const Step& other) { return other.ranks != 0; });
+  return execution.plan.reproducible && any_from(execution, step, chunk, [](const Step& other) {
+           return other.peer < 0 && other.ranks != 0;
+         });
 }
 
 }  // namespace
@@ -134,6 +138,7 @@ Result<bool> SliceRun::execute(EngineParts& parts, Mailbox& mailbox, const Step&
     }
     case StepKind::take:
     case StepKind::add:
+    case StepKind::pack:
       return contribute(parts, step);
     case StepKind::send:
     case StepKind::notify:
@@ -256,19 +261,30 @@ SliceRun::Terms& SliceRun::begin_terms(int chunk, bool afresh) {
   return terms;
 }
 
-// Takes or adds contributions of the host's ranks, in their order. False: what there is must be
-// folded first, and others do that.
+// Takes, adds or packs contributions of the host's ranks, in their order. False: what there is must
+// be folded first, and others do that. What is packed is copied, as results may be written over
+// inputs before others have taken those.
 Result<bool> SliceRun::contribute(EngineParts& parts, const Step& step) {
   if (ranges_[step.chunk].count == 0) return true;
+  const HostTensor::Contributions all = tensor_.contributions(step.chunk, ranges_[step.chunk]);
+  if (all.dtype != operation_.dtype) return internal_error("contributions that were combined");
+  const auto some = all.at.subspan(static_cast<size_t>(step.first), step.ranks);
+  if (step.kind == StepKind::pack) {
+    const size_t bytes = ranges_[step.chunk].count * size_of(operation_.dtype);
+    const Result<std::byte*> copies = allocate(parts.scratch, bytes * some.size());
+    if (!copies.ok()) return copies.status();
+    for (size_t i = 0; i < some.size(); ++i)
+      if (Status s = parts.device.copy(parts.stream, *copies + i * bytes, some[i], bytes); !s.ok())
+        return s;
+    values_[step.chunk] = {*copies, operation_.dtype};
+    return true;
+  }
   Terms* terms = &begin_terms(step.chunk, step.kind == StepKind::take);
   if (terms->rest.size() + static_cast<size_t>(step.ranks) > kLocalRanksMax) {
     if (Status folded = fold_terms(parts, step.chunk, false); !folded.ok()) return folded;
     if (is_folding()) return false;
     terms = &begin_terms(step.chunk, false);
   }
-  const HostTensor::Contributions all = tensor_.contributions(step.chunk, ranges_[step.chunk]);
-  if (all.dtype != operation_.dtype) return internal_error("contributions that were combined");
-  const auto some = all.at.subspan(static_cast<size_t>(step.first), step.ranks);
   terms->rest.insert(terms->rest.end(), some.begin(), some.end());
   return true;
 }
@@ -279,10 +295,12 @@ Status SliceRun::keep_frame(EngineParts& parts, const Step& step, const Operand&
   Terms& terms = begin_terms(step.chunk, step.kind == StepKind::recv);
   terms.frames.push_back(std::move(frame));
   if (received.dtype == operation_.dtype) {
-    terms.rest.push_back(static_cast<const std::byte*>(received.data));
+    const auto* const at = static_cast<const std::byte*>(received.data);
+    for (uint64_t i = 0; i < values_in(step); ++i)
+      terms.rest.push_back(at + i * ranges_[step.chunk].count * size_of(received.dtype));
     return terms.rest.size() < kFramesMax ? Status() : fold_terms(parts, step.chunk, false);
   }
-  if (!terms.empty()) return misfit(step);
+  if (!terms.empty() || step.ranks != 0) return misfit(step);
   terms.first = received;
   return {};
 }
@@ -384,7 +402,7 @@ Result<bool> SliceRun::send(EngineParts& parts, const Step& step, const Releases
   frame.header.ordinal = static_cast<uint16_t>(operation_.execution->ordinals[next_]);
   frame.header.dtype = static_cast<uint8_t>(own.dtype);
   if (step.kind == StepKind::send)
-    frame.bytes = {own.at, ranges_[step.chunk].count * size_of(own.dtype)};
+    frame.bytes = {own.at, ranges_[step.chunk].count * values_in(step) * size_of(own.dtype)};
   frame.released = releases(*this);
   const Status status = operation_.sender->send(operation_.id, step.peer, std::move(frame));
   if (status.code() == Code::resource_exhausted) return false;
@@ -466,7 +484,8 @@ Status SliceRun::misfit(const Step& step) const {
 }
 
 Status SliceRun::accept(EngineParts& parts, const Step& step, Frame&& frame) {
-  const uint64_t count = step.kind == StepKind::await ? 0 : ranges_[step.chunk].count;
+  const uint64_t count =
+      step.kind == StepKind::await ? 0 : ranges_[step.chunk].count * values_in(step);
   const auto dtype = static_cast<Dtype>(frame.header.dtype);
   const bool known = dtype == operation_.dtype || dtype == accumulator_of(operation_.dtype);
   if (!known || frame.header.chunk != static_cast<uint32_t>(step.chunk) ||

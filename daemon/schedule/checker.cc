@@ -44,14 +44,14 @@ Result<Progress> take_step(const Plan& plan, Prover& prover, int host, const Ste
   if (step.kind == StepKind::finish) return done_if(prover.finish(host, step.chunk));
   if (step.kind == StepKind::take || step.kind == StepKind::add)
     return done_if(prover.contribute(host, step));
+  if (step.kind == StepKind::pack) return done_if(prover.pack(host, step));
   if (step.peer < 0 || step.peer >= static_cast<int>(plan.hosts.size()) || step.peer == host)
     return outside(host, "no such peer");
-  if (step.kind == StepKind::send) return done_if(prover.send(host, step.peer, step.chunk));
+  if (step.kind == StepKind::send) return done_if(prover.send(host, step));
   if (step.kind == StepKind::notify) return done_if(prover.notify(host, step.peer));
   if (!prover.has_message(step.peer, host)) return Progress::waits;
   if (step.kind == StepKind::await) return done_if(prover.await(host, step.peer));
-  const bool reduces = step.kind == StepKind::recv_reduce;
-  return done_if(prover.receive(host, step.peer, step.chunk, reduces));
+  return done_if(prover.receive(host, step));
 }
 
 Status differs(std::string_view what, int64_t promised, int64_t found) {

@@ -54,6 +54,7 @@ int Prover::contributions(int chunk) const {
 }
 
 Status Prover::may_leave(int from, int chunk) const {
+  if (!value(from, chunk).packed.empty()) return {};
   const int expression = value(from, chunk).expression;
   if (expression == Symbols::kNothing)
     return internal_error(whose(from, chunk) + "a value is sent where there is none");
@@ -63,7 +64,8 @@ Status Prover::may_leave(int from, int chunk) const {
   return {};
 }
 
-Status Prover::send(int from, int to, int chunk) {
+Status Prover::send(int from, const Step& step) {
+  const int to = step.peer, chunk = step.chunk;
   if (Status status = may_leave(from, chunk); !status.ok()) return status;
   const bool from_root =
       plan_.collective == Collective::broadcast || plan_.collective == Collective::scatter;
@@ -71,15 +73,20 @@ Status Prover::send(int from, int to, int chunk) {
     return internal_error(whose(from, chunk) + "it is sent before host " + std::to_string(to) +
                           " is ready");
   Value& mine = value(from, chunk);
-  mine.loans.push_back({to, 0});
+  const bool packed = !mine.packed.empty();
+  if (step.ranks != static_cast<int>(mine.packed.size()))
+    return internal_error(whose(from, chunk) +
+                          "another number of contributions is sent side by side");
+  if (!packed) mine.loans.push_back({to, 0});
   channels_[from * hosts_ + to].messages.push_back(
-      {chunk, mine.expression, mine.clock, mine.loans.size() - 1, past_[from]});
-  ++sent_chunks_[from];
+      {chunk, packed ? mine.packed : std::vector<int>{mine.expression}, mine.clock,
+       packed ? kNoLoan : mine.loans.size() - 1, past_[from]});
+  sent_chunks_[from] += std::max(1, step.ranks);
   return {};
 }
 
 Status Prover::notify(int from, int to) {
-  channels_[from * hosts_ + to].messages.push_back({kEmpty, Symbols::kNothing, {}, 0, past_[from]});
+  channels_[from * hosts_ + to].messages.push_back({kEmpty, {}, {}, kNoLoan, past_[from]});
   return {};
 }
 
@@ -92,19 +99,22 @@ Status Prover::await(int at, int from) {
   return {};
 }
 
-Status Prover::receive(int at, int from, int chunk, bool reduces) {
+Status Prover::receive(int at, const Step& step) {
+  const int from = step.peer, chunk = step.chunk;
   Channel& channel = channels_[from * hosts_ + at];
-  Message& message = channel.messages[channel.taken++];
+  const Message& message = channel.messages[channel.taken++];
   if (message.chunk == kEmpty)
     return internal_error(whose(at, chunk) + "an empty message comes in its stead");
   if (message.chunk != chunk)
     return internal_error(whose(at, chunk) + "host " + std::to_string(from) + " sent chunk " +
                           std::to_string(message.chunk) + " instead");
-  const Value incoming{message.expression, std::move(message.clock), {}};
-  if (Status status = change(at, chunk, incoming, reduces); !status.ok()) return status;
-  value(from, chunk).loans[message.loan].taken_at = value(at, chunk).clock[at];
+  const int several = message.loan == kNoLoan ? static_cast<int>(message.expressions.size()) : 0;
+  if (step.ranks != several)
+    return internal_error(whose(at, chunk) + "another number of contributions comes side by side");
+  if (Status status = change(at, step, message); !status.ok()) return status;
+  if (several == 0) value(from, chunk).loans[message.loan].taken_at = value(at, chunk).clock[at];
   learn(at, message);
-  ++received_chunks_[at];
+  received_chunks_[at] += std::max(1, several);
   return {};
 }
 
@@ -119,16 +129,22 @@ void Prover::learn(int host, const Message& message) {
     if (message.past.started[i]) mine.started[i] = true;
 }
 
-Status Prover::change(int host, int chunk, const Value& incoming, bool reduces) {
+Status Prover::change(int host, const Step& step, const Message& incoming) {
+  const int chunk = step.chunk;
+  const bool reduces = step.kind == StepKind::recv_reduce;
   Value& mine = value(host, chunk);
   for (int i = 0; i < hosts_; ++i) mine.clock[i] = std::max(mine.clock[i], incoming.clock[i]);
   if (Status status = unlent(host, chunk); !status.ok()) return status;
   if (reduces && mine.expression == Symbols::kNothing)
     return internal_error(whose(host, chunk) + "nothing is there to reduce into");
-  if (reduces && symbols_.overlap(mine.expression, incoming.expression))
-    return internal_error(whose(host, chunk) + "a contribution is doubled");
-  mine.expression =
-      reduces ? symbols_.combine(mine.expression, incoming.expression) : incoming.expression;
+  int expression = reduces ? mine.expression : Symbols::kNothing;
+  for (const int next : incoming.expressions) {
+    if (expression != Symbols::kNothing && symbols_.overlap(expression, next))
+      return internal_error(whose(host, chunk) + "a contribution is doubled");
+    expression = expression == Symbols::kNothing ? next : symbols_.combine(expression, next);
+  }
+  mine.expression = expression;
+  mine.packed.clear();
   ++mine.clock[host];
   return {};
 }
@@ -145,7 +161,10 @@ Status Prover::unlent(int host, int chunk) const {
 Status Prover::finish(int host, int chunk) {
   Value& mine = value(host, chunk);
   if (!combines_) return internal_error(whose(host, chunk) + "nothing to finish was combined");
-  if (finisher_[chunk] >= 0) return internal_error(whose(host, chunk) + "it is finished twice");
+  const bool again =
+      plan_.raw ? mine.expression != Symbols::kNothing && symbols_.is_finished(mine.expression)
+                : finisher_[chunk] >= 0;
+  if (again) return internal_error(whose(host, chunk) + "it is finished twice");
   if (Status status = complete(host, chunk); !status.ok()) return status;
   if (Status status = unlent(host, chunk); !status.ok()) return status;
   finisher_[chunk] = host;
@@ -174,12 +193,8 @@ int Prover::in_rank_order(int chunk) {
 // A contribution that is taken by itself stays where it is: nothing is overwritten, and what was
 // lent before stays lent.
 Status Prover::contribute(int host, const Step& step) {
-  const std::vector<int>& here = plan_.hosts[host];
   const bool takes = step.kind == StepKind::take;
-  if (!plan_.reproducible)
-    return internal_error(whose(host, step.chunk) + "its ranks were combined already");
-  if (step.first < 0 || step.ranks < 1 || step.first + step.ranks > static_cast<int>(here.size()))
-    return internal_error(whose(host, step.chunk) + "no such ranks");
+  if (Status status = in_range(host, step); !status.ok()) return status;
   Value& mine = value(host, step.chunk);
   int expression = takes ? Symbols::kNothing : mine.expression;
   if (!takes && expression == Symbols::kNothing)
@@ -187,12 +202,35 @@ Status Prover::contribute(int host, const Step& step) {
   if (!takes || step.ranks > 1)
     if (Status status = unlent(host, step.chunk); !status.ok()) return status;
   for (int place = step.first; place < step.first + step.ranks; ++place) {
-    const int own = symbols_.contribution(here[place], step.chunk);
+    const int own = symbols_.contribution(plan_.hosts[host][place], step.chunk);
     if (expression != Symbols::kNothing && symbols_.overlap(expression, own))
       return internal_error(whose(host, step.chunk) + "a contribution is doubled");
     expression = expression == Symbols::kNothing ? own : symbols_.combine(expression, own);
   }
   mine.expression = expression;
+  mine.packed.clear();
+  ++mine.clock[host];
+  return {};
+}
+
+Status Prover::in_range(int host, const Step& step) const {
+  const auto here = static_cast<int>(plan_.hosts[host].size());
+  if (!plan_.reproducible)
+    return internal_error(whose(host, step.chunk) + "its ranks were combined already");
+  if (step.first < 0 || step.ranks < 1 || step.first + step.ranks > here)
+    return internal_error(whose(host, step.chunk) + "no such ranks");
+  return {};
+}
+
+// Nothing is overwritten: the copies are elsewhere, and the host has no value then.
+Status Prover::pack(int host, const Step& step) {
+  if (!plan_.raw) return internal_error(whose(host, step.chunk) + "only a raw plan packs");
+  if (Status status = in_range(host, step); !status.ok()) return status;
+  Value& mine = value(host, step.chunk);
+  mine.expression = Symbols::kNothing;
+  mine.packed.clear();
+  for (int place = step.first; place < step.first + step.ranks; ++place)
+    mine.packed.push_back(symbols_.contribution(plan_.hosts[host][place], step.chunk));
   ++mine.clock[host];
   return {};
 }
@@ -208,8 +246,9 @@ Status Prover::conclude() const {
   return conclude_agreement();
 }
 
-// That all hold the same expression follows: a chunk is finished once, a finished value is combined
-// no further, and where nothing is combined there is one contribution.
+// That all hold the same expression follows: a chunk is finished once, or each time in the order of
+// the ranks; a finished value is combined no further; and where nothing is combined there is one
+// contribution.
 Status Prover::conclude_chunk(int chunk) const {
   for (int host = 0; host < hosts_; ++host) {
     if (!host_wants(plan_, host, chunk)) continue;

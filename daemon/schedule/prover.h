@@ -5,7 +5,7 @@
 // chunk only when that is proven: when the value it holds or has just received descends from a
 // value of that chunk which the receiver made after taking. This is decided by vector clocks, one
 // for each host and chunk. A clock follows one chunk alone, which is stricter than a host's order
-// of steps: an engine may move on with one chunk while another waits.
+// of steps: an engine may move on with one chunk while another waits. What is packed lends nothing.
 #pragma once
 
 #include <cstdint>
@@ -21,13 +21,14 @@ class Prover {
  public:
   explicit Prover(const Plan& plan);
 
-  Status send(int from, int to, int chunk);
+  Status send(int from, const Step& step);
   bool has_message(int from, int to) const;
-  // Takes the next message from `from`; has_message() must hold.
-  Status receive(int at, int from, int chunk, bool reduces);
+  // Takes the next message from the peer; has_message() must hold. `step`: a recv or recv_reduce.
+  Status receive(int at, const Step& step);
   Status finish(int host, int chunk);
   // `step`: a take or an add.
   Status contribute(int host, const Step& step);
+  Status pack(int host, const Step& step);
   Status notify(int from, int to);
   Status await(int at, int from);
 
@@ -45,6 +46,7 @@ class Prover {
   };
   struct Value {
     int expression = Symbols::kNothing;
+    std::vector<int> packed;  // Side by side, where there is no expression.
     std::vector<uint32_t>
         clock;  // By host: how many of its changes of this chunk precede this value.
     std::vector<Loan> loans;
@@ -57,13 +59,14 @@ class Prover {
     std::vector<bool> started;
   };
   struct Message {
-    int chunk;  // kEmpty: none.
-    int expression;
+    int chunk;                     // kEmpty: none.
+    std::vector<int> expressions;  // One, or those that are packed.
     std::vector<uint32_t> clock;
-    size_t loan;  // Index in the sender's value.
+    size_t loan;  // Index in the sender's value; kNoLoan: none.
     Past past;    // Of the sender when it sent.
   };
   static constexpr int kEmpty = -1;
+  static constexpr size_t kNoLoan = static_cast<size_t>(-1);
   struct Channel {
     std::vector<Message> messages;
     size_t taken = 0;
@@ -74,7 +77,8 @@ class Prover {
   const Channel& channel(int from, int to) const { return channels_[from * hosts_ + to]; }
 
   Status may_leave(int from, int chunk) const;
-  Status change(int host, int chunk, const Value& incoming, bool reduces);
+  Status change(int host, const Step& step, const Message& incoming);
+  Status in_range(int host, const Step& step) const;
   Status unlent(int host, int chunk) const;
   void learn(int host, const Message& message);
   Status conclude_chunk(int chunk) const;

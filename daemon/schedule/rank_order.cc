@@ -2,19 +2,25 @@
 //
 //   raw    the contribution of every rank goes, as it is, to the host that owns the chunk, which
 //          combines them all; then the result goes from there to every host that wants it.
-//          Centralized and Ring, where every host has one rank: the bytes are a ring's
+//          Centralized and Ring, where every host has one rank: the bytes are a ring's. And raw
+//          plans, where a host sends as many chunks for each of its ranks
+//   gather an all_reduce of a raw plan: the contribution of every rank goes to all hosts, and each
+//          combines them all. Nothing comes back, so a host finishes while others may still take
+//          what it sent: it sent copies. In a raw plan those of a *run* of ranks, which follow each
+//          other, travel as one message
 //   chain  a value goes from host to host in the order of the ranks, and each adds its own; then
 //          the result goes back, under Centralized to all at once, else the same way. Where ranks
-//          of one host do not follow each other, the value comes by once for each *run* of ranks
-//          that do. With several ranks a host raw contributions would be several times the bytes
+//          of one host do not follow each other, the value comes by once for each run. Everywhere
+//          else: with several ranks a host raw contributions are several times the bytes
 //
 // The owner of a chunk: of a block, its rank's host; for a reduce, the root's. For an all_reduce,
 // Ring cuts the tensor into a chunk for each host, in the order of their lowest ranks, and
 // Centralized gives all to the first of these.
 //
-// COST. With n hosts, C chunks, o(p) of them owned by p, and m runs:
-//   raw    1 round: p sends C - o(p), and receives o(p) (n-1). Then all_reduce: 1 round; p sends
-//          o(p) (n-1) and receives C - o(p). reduce: 1 empty round
+// COST. With n hosts, W ranks, k(p) of them on p, C chunks, o(p) of them owned by p, and m runs:
+//   raw    1 round: p sends k(p) (C - o(p)), and receives o(p) (W - k(p)). Then all_reduce: 1
+//          round; p sends o(p) (n-1) and receives C - o(p). reduce: 1 empty round
+//   gather 1 round: p sends k(p) (n-1) and receives W - k(p)
 //   chain  m-1 rounds: C chunks from run to run. Then from the host of the last run, all_reduce:
 //          n-1 rounds, a chunk from host to host, or 1 round to all. reduce_scatter: 1 round, to
 //          each other host its blocks. reduce: as all_reduce, but empty, and a chunk to the root's
@@ -36,6 +42,7 @@ struct Run {
 };
 
 int hosts_of(const Plan& plan) { return static_cast<int>(plan.hosts.size()); }
+int ranks_on(const Plan& plan, int host) { return static_cast<int>(plan.hosts[host].size()); }
 
 std::vector<Run> runs_of(const Plan& plan) {
   std::vector<int> next(plan.hosts.size(), 0);  // By host: places that are in a run.
@@ -51,12 +58,21 @@ std::vector<Run> runs_of(const Plan& plan) {
   return runs;
 }
 
+std::vector<Run> own_runs(const Plan& plan, int host) {
+  std::vector<Run> runs = runs_of(plan);
+  std::erase_if(runs, [&](const Run& run) { return run.host != host; });
+  return runs;
+}
+
 bool is_centralized(const Plan& plan) {
   return plan.strategies.global.kind == StrategyKind::centralized;
 }
 
+bool gathers(const Plan& plan) { return plan.raw && plan.collective == Collective::all_reduce; }
+
 bool is_raw(const Plan& plan) {
-  return has_lone_ranks(plan.hosts) && plan.strategies.global.kind != StrategyKind::tree;
+  return plan.raw ||
+         (has_lone_ranks(plan.hosts) && plan.strategies.global.kind != StrategyKind::tree);
 }
 
 std::vector<int> by_lowest_rank(const Plan& plan) {
@@ -81,12 +97,14 @@ std::vector<std::vector<int>> owned_chunks(const Plan& plan) {
 
 // Combines all contributions to a chunk that this host owns.
 void combine_raw(const Plan& plan, int self, int chunk, Steps& out) {
-  for (const int host : by_lowest_rank(plan)) {
-    const bool is_first = plan.hosts[host].front() == 0;
-    if (host == self)
-      out.push_back({is_first ? StepKind::take : StepKind::add, -1, chunk, 0, 1});
+  bool is_first = true;
+  for (const Run& run : runs_of(plan)) {
+    if (run.host == self)
+      out.push_back({is_first ? StepKind::take : StepKind::add, -1, chunk, run.first, run.ranks});
     else
-      out.push_back({is_first ? StepKind::recv : StepKind::recv_reduce, host, chunk});
+      out.push_back({is_first ? StepKind::recv : StepKind::recv_reduce, run.host, chunk, 0,
+                     plan.raw ? run.ranks : 0});
+    is_first = false;
   }
   out.push_back({StepKind::finish, -1, chunk});
 }
@@ -116,14 +134,27 @@ void distribute(const Plan& plan, int self, const std::vector<std::vector<int>>&
 Steps raw_steps(const Plan& plan, int self) {
   Steps out;
   const std::vector<std::vector<int>> owned = owned_chunks(plan);
+  const std::vector<Run> runs = own_runs(plan, self);
+  const StepKind own = plan.raw ? StepKind::pack : StepKind::take;
   for_others(plan, self, [&](int to) {
-    for (const int chunk : owned[to]) {
-      out.push_back({StepKind::take, -1, chunk, 0, 1});
-      out.push_back({StepKind::send, to, chunk});
-    }
+    for (const int chunk : owned[to])
+      for (const Run& run : runs) {
+        out.push_back({own, -1, chunk, run.first, run.ranks});
+        out.push_back({StepKind::send, to, chunk, 0, plan.raw ? run.ranks : 0});
+      }
   });
   for (const int chunk : owned[self]) combine_raw(plan, self, chunk, out);
   distribute(plan, self, owned, out);
+  return out;
+}
+
+Steps gather_steps(const Plan& plan, int self) {
+  Steps out;
+  for (const Run& run : own_runs(plan, self)) {
+    out.push_back({StepKind::pack, -1, 0, run.first, run.ranks});
+    for_others(plan, self, [&](int to) { out.push_back({StepKind::send, to, 0, 0, run.ranks}); });
+  }
+  combine_raw(plan, self, 0, out);
   return out;
 }
 
@@ -191,15 +222,25 @@ void pass(int from, int to, int chunks, Tally& tally) {
 
 void raw_cost(const Plan& plan, Tally& tally) {
   const std::vector<std::vector<int>> owned = owned_chunks(plan);
-  const int chunks = chunk_count(plan), others = hosts_of(plan) - 1;
+  const int chunks = chunk_count(plan), others = hosts_of(plan) - 1, ranks = world_size(plan);
   const bool copies = plan.collective == Collective::all_reduce;
   for (int host = 0; host < hosts_of(plan); ++host) {
     const int mine = static_cast<int>(owned[host].size());
-    tally.sent[host] = chunks - mine + (copies ? mine * others : 0);
-    tally.received[host] = mine * others + (copies ? chunks - mine : 0);
+    const int here = ranks_on(plan, host);
+    tally.sent[host] = here * (chunks - mine) + (copies ? mine * others : 0);
+    tally.received[host] = mine * (ranks - here) + (copies ? chunks - mine : 0);
     tally.clock[host] = plan.collective == Collective::reduce_scatter ? 1 : 2;
   }
   tally.empty_rounds = plan.collective == Collective::reduce ? 1 : 0;
+}
+
+void gather_cost(const Plan& plan, Tally& tally) {
+  const int ranks = world_size(plan);
+  for (int host = 0; host < hosts_of(plan); ++host) {
+    tally.sent[host] = ranks_on(plan, host) * (hosts_of(plan) - 1);
+    tally.received[host] = ranks - ranks_on(plan, host);
+    tally.clock[host] = 1;
+  }
 }
 
 // What follows the last run, and the rounds of it.
@@ -237,10 +278,12 @@ bool splits(const Plan& plan) {
 }
 
 Steps steps_of(const Plan& plan, int host) {
+  if (gathers(plan)) return gather_steps(plan, host);
   return is_raw(plan) ? raw_steps(plan, host) : chain_steps(plan, host);
 }
 
 void cost(const Plan& plan, Tally& tally) {
+  if (gathers(plan)) return gather_cost(plan, tally);
   return is_raw(plan) ? raw_cost(plan, tally) : chain_cost(plan, tally);
 }
 

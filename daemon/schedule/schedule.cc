@@ -28,6 +28,9 @@ bool is_well_formed(const Plan& plan) {
     }
   }
   if (plan.reproducible && !reduces(plan.collective)) return false;
+  const bool can_be_raw =
+      plan.reproducible && plan.strategies.global.kind == StrategyKind::centralized;
+  if (plan.raw && !can_be_raw) return false;
   return !has_root(plan.collective) || (plan.root >= 0 && plan.root < n);
 }
 

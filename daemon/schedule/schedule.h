@@ -13,15 +13,21 @@
 //   take         the current value of `chunk` becomes the contributions of some of the host's
 //                ranks, combined one by one; only in a reproducible plan
 //   add          the current value of `chunk` becomes (current op those), one by one; as take
+//   pack         what is sent of `chunk` next is a copy of those side by side, uncombined: they
+//                travel as one message, and the receiver combines them one by one. The host has no
+//                value of the chunk then; only in a raw plan
 //   finish       this host's value of `chunk` is complete: divide (MEAN) and round; once per chunk
-//                over all hosts, before any copy of the complete value leaves. Nothing is finished
-//                where nothing is combined (broadcast, all_gather, gather, scatter, all_to_all)
+//                over all hosts, before any copy of the complete value leaves; in a raw plan once
+//                on each host that wants the chunk, and no complete value leaves. Nothing is
+//                finished where nothing is combined (broadcast, all_gather, gather, scatter,
+//                all_to_all)
 //   notify       an empty message goes to `peer`; never waits
 //   await        takes an empty message of `peer`
 // The k-th send or notify from a to b meets the k-th recv, recv_reduce or await at b from a, of the
 // same kind and chunk. A host never changes a chunk it sent before the receiver has provably taken
 // it, so sends may borrow memory. That holds for each chunk by itself: the proof never leans on
-// another chunk's messages. A host alone has no steps: its local phase ends with the result.
+// another chunk's messages. What is packed is a copy, and lends nothing. A host alone has no steps:
+// its local phase ends with the result.
 //
 // AGREEMENT. Hosts start an operation without asking each other, and compare its signature with
 // every message that they take. No host finishes its steps before every host has started, along a
@@ -83,6 +89,9 @@ struct Plan {
   Strategies strategies;
   std::vector<std::vector<int>> hosts;
   bool reproducible = false;  // Only where the collective reduces.
+  // Each rank's contribution goes by itself to every host that wants the result, which combines
+  // them all. The fewest rounds, for small tensors. Only where reproducible, and Centralized.
+  bool raw = false;
   auto operator<=>(const Plan&) const = default;
 };
 
@@ -104,13 +113,14 @@ bool wants(const Plan& plan, int rank, int chunk);
 bool host_contributes(const Plan& plan, int host, int chunk);
 bool host_wants(const Plan& plan, int host, int chunk);
 
-enum class StepKind : uint8_t { send, recv, recv_reduce, finish, notify, await, take, add };
+enum class StepKind : uint8_t { send, recv, recv_reduce, finish, notify, await, take, add, pack };
 
 struct Step {
   StepKind kind;
-  int peer;  // A host; -1 for finish, take and add.
+  int peer;  // A host; -1 for finish, take, add and pack.
   int chunk;
-  // For take and add: the host's ranks [first, first + ranks), by their places on it.
+  // For take, add and pack: the host's ranks [first, first + ranks), by their places on it. `ranks`
+  // of a send, recv and recv_reduce: how many contributions are side by side; 0: a value.
   int first = 0;
   int ranks = 0;
   bool operator==(const Step&) const = default;

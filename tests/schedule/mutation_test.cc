@@ -215,7 +215,9 @@ TEST(Mutation, EveryBrokenScheduleIsRefused) {
   EXPECT_GE(mutants, 100000);
 }
 
-bool is_own(const Step& step) { return step.kind == StepKind::take || step.kind == StepKind::add; }
+bool is_own(const Step& step) {
+  return step.kind == StepKind::take || step.kind == StepKind::add || step.kind == StepKind::pack;
+}
 
 // As refuse_mutants(), for what is done in the order of the ranks only.
 int refuse_mutants_of_order(const Plan& plan) {
@@ -278,7 +280,7 @@ TEST(Mutation, AnotherMovementOfReproducibleValuesIsRefused) {
       for (const Plan& plan : every_reproducible_plan(hosts, strategy)) {
         // What goes to the root of a chain's reduce tells as much as the empty message after it.
         if (plan.collective == Collective::reduce &&
-            (strategy == tree(2) || !has_lone_ranks(hosts)))
+            (strategy == tree(2) || !(plan.raw || has_lone_ranks(hosts))))
           continue;
         mutants += refuse_mutants_of_movement(plan);
       }
@@ -313,6 +315,65 @@ TEST(Mutation, AHeapsOrderIsNoReproducibleOne) {
               HasSubstr("it is not combined in the order of the ranks"));
 }
 
+void expect_fault(const Plan& plan, const Schedule& schedule, const char* fault) {
+  const Status status = check(plan, schedule);
+  EXPECT_EQ(status.code(), Code::internal) << fault;
+  EXPECT_THAT(status.message(), HasSubstr(fault));
+}
+
+// A step about so many of the host's ranks, or of contributions side by side.
+Step of_ranks(Step step, int ranks, int first = 0) {
+  step.ranks = ranks;
+  step.first = first;
+  return step;
+}
+
+// One round between a host of ranks 0, 1 and 3 and one of rank 2, by hand: all of it is needed, and
+// in this order, on each host.
+TEST(Mutation, ARawAllReduceCombinesEveryContributionByRank) {
+  Plan plan = plan_of(Collective::all_reduce, {kCentral, kCentral}, {{0, 1, 3}, {2}});
+  plan.reproducible = plan.raw = true;
+  const Step pack{StepKind::pack, -1, 0}, take{StepKind::take, -1, 0}, add{StepKind::add, -1, 0};
+  const Step pair = of_ranks(send(1), 2), single = of_ranks(send(1), 1);
+  const std::vector<Step> packs = {of_ranks(pack, 2), pair, of_ranks(pack, 1, 2), single};
+  const auto after = [](std::vector<Step> steps, std::initializer_list<Step> more) {
+    steps.insert(steps.end(), more);
+    return steps;
+  };
+  const std::vector<Step> most =
+      after(packs, {of_ranks(take, 2), of_ranks(reduce(1), 1), of_ranks(add, 1, 2), finish()});
+  const std::vector<Step> sent = {of_ranks(pack, 1), of_ranks(send(0), 1)};
+  const std::vector<Step> one =
+      after(sent, {of_ranks(recv(0), 2), of_ranks(add, 1), of_ranks(reduce(0), 1), finish()});
+  EXPECT_EQ(schedule_of(plan), (Schedule{most, one}));
+  const char* const other_order = "it is not combined in the order of the ranks";
+  expect_fault(plan, {after(packs, {of_ranks(take, 3), of_ranks(reduce(1), 1), finish()}), one},
+               other_order);
+  expect_fault(plan,
+               {most, after(sent, {of_ranks(recv(0), 2), of_ranks(reduce(0), 1), of_ranks(add, 1),
+                                   finish()})},
+               other_order);
+  const std::vector<Step> three_of_four = after(sent, {of_ranks(recv(0), 2), of_ranks(add, 1)});
+  expect_fault(plan, {most, after(three_of_four, {finish()})}, "finished before it is complete");
+  expect_fault(plan, {most, after(one, {finish()})}, "host 1, chunk 0: it is finished twice");
+  expect_fault(plan, {{of_ranks(pack, 2), single}, one}, "another number of contributions is sent");
+  expect_fault(plan, {most, after(sent, {recv(0)})}, "another number of contributions comes");
+  expect_fault(plan, {{of_ranks(pack, 2), finish()}, one}, "finished before it is complete");
+  expect_fault(plan, {{of_ranks(pack, 4), pair}, one}, "no such ranks");
+  plan.raw = false;
+  expect_fault(plan, {most, one}, "only a raw plan packs");
+}
+
+// Without a copy, a host's value would be overwritten while another takes it.
+TEST(Mutation, OnlyWhatIsPackedNeedsNoProofThatItWasTaken) {
+  Plan plan = plan_of(Collective::all_reduce, {kCentral, kCentral}, lone_hosts(2));
+  plan.reproducible = plan.raw = true;
+  const Step take{StepKind::take, -1, 0, 0, 1}, add{StepKind::add, -1, 0, 0, 1};
+  expect_fault(
+      plan, {{take, send(1), take, reduce(1), finish()}, {take, send(0), recv(0), add, finish()}},
+      "it is overwritten while its send to host");
+}
+
 // What reduce and broadcast say without data is there for agreement alone, and all of it is needed.
 TEST(Mutation, NoEmptyMessageCanBeSpared) {
   for (const Plan& plan : plans_to_break()) {
@@ -332,12 +393,6 @@ TEST(Mutation, NoEmptyMessageCanBeSpared) {
 
 Plan three(Collective collective, Strategy strategy = kCentral) {
   return plan_of(collective, {kCentral, strategy}, lone_hosts(3));
-}
-
-void expect_fault(const Plan& plan, const Schedule& schedule, const char* fault) {
-  const Status status = check(plan, schedule);
-  EXPECT_EQ(status.code(), Code::internal) << fault;
-  EXPECT_THAT(status.message(), HasSubstr(fault));
 }
 
 TEST(Faults, OfMessages) {

@@ -63,12 +63,15 @@ inline std::vector<Plan> every_plan(const Hosts& hosts, const Strategy& global) 
   return plans;
 }
 
-// Those of them that reduce, in the order of the ranks.
+// Those of them that reduce, in the order of the ranks; where they can be, raw ones too.
 inline std::vector<Plan> every_reproducible_plan(const Hosts& hosts, const Strategy& global) {
   std::vector<Plan> plans;
   for (Plan& plan : every_plan(hosts, global)) {
     if (!reduces(plan.collective)) continue;
     plan.reproducible = true;
+    plans.push_back(plan);
+    if (global.kind != StrategyKind::centralized) continue;
+    plan.raw = true;
     plans.push_back(std::move(plan));
   }
   return plans;
@@ -78,7 +81,8 @@ inline std::vector<Plan> every_reproducible_plan(const Hosts& hosts, const Strat
 inline Hosts lone_hosts(int n) { return hosts_of(std::vector<int>(static_cast<size_t>(n), 1)); }
 
 inline std::string describe(const Plan& plan) {
-  std::string text = std::string(plan.reproducible ? "reproducible " : "") +
+  std::string text = std::string(plan.raw ? "raw " : "") +
+                     std::string(plan.reproducible ? "reproducible " : "") +
                      std::string(name_of(plan.collective)) + " " + to_string(plan.strategies) +
                      " root " + std::to_string(plan.root) + " hosts";
   for (const auto& ranks : plan.hosts) {

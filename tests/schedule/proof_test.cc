@@ -101,6 +101,27 @@ TEST(ScheduleProof, ReproducibleMovementsHaveTheBytesOfARing) {
   EXPECT_EQ(sum(hosts_of({8, 8, 8, 8}), kRing), 1);
 }
 
+// Each of n hosts of k ranks sends k chunks to the n-1 others, at once.
+TEST(ScheduleProof, RawPlansTakeTheFewestRounds) {
+  const auto cost = [](Collective collective, bool raw, int hosts, int ranks) {
+    Plan plan = plan_of(collective, {kCentral, kCentral},
+                        hosts_of(std::vector<int>(static_cast<size_t>(hosts), ranks)));
+    plan.reproducible = true;
+    plan.raw = raw;
+    return cost_of(plan);
+  };
+  for (const int n : {2, 3, 8})
+    for (const int k : {1, 2, 8}) {
+      const Cost all = cost(Collective::all_reduce, true, n, k);
+      EXPECT_EQ(all.rounds, 1);
+      EXPECT_EQ(all.sent_chunks_max, k * (n - 1));
+      EXPECT_EQ(all.received_chunks_max, k * (n - 1));
+      EXPECT_EQ(cost(Collective::reduce_scatter, true, n, k).rounds, 1);
+      EXPECT_EQ(cost(Collective::reduce, true, n, k).rounds, 2);
+      EXPECT_EQ(cost(Collective::all_reduce, false, n, k).rounds, k == 1 ? 2 : n);
+    }
+}
+
 TEST(ScheduleProof, StepsOfARingOf1024HostsAreQuick) {
   const Plan plan = plan_of(Collective::all_reduce, {kRing, kRing}, lone_hosts(1024));
   const auto start = std::chrono::steady_clock::now();

@@ -276,6 +276,12 @@ TEST(SchedulesDeathTest, AnUnusablePlanIsABug) {
   EXPECT_DEATH(steps_of(plan, 0), "a plan names every rank once");
   plan = flat(Collective::all_reduce, {}, 3);
   EXPECT_DEATH(steps_of(plan, 0), "a plan names every rank once");
+  plan = flat(Collective::all_reduce, kCentral, 3);
+  plan.raw = true;
+  EXPECT_DEATH(steps_of(plan, 0), "a plan names every rank once");
+  plan.reproducible = true;
+  plan.strategies.global = kRing;
+  EXPECT_DEATH(cost_of(plan), "a plan names every rank once");
 }
 
 }  // namespace
