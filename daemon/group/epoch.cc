@@ -303,9 +303,7 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   Operation operation;
   operation.id = op_id(start.op);
   const Communicator& group = *follower_.find(start.op.group);
-  operation.execution = plans_.find_or_make(start.op.group, group, signature.collective,
-                                            static_cast<int>(signature.root), start.strategies,
-                                            signature.reproducible);
+  operation.execution = plans_.find_or_make(start.op.group, group, signature, start.strategies);
   operation.dtype = signature.dtype;
   operation.op = signature.op;
   operation.count = signature.collective == Collective::barrier ? 0 : signature.count;

@@ -4,16 +4,11 @@
 #include <iterator>
 #include <tuple>
 
+#include "daemon/group/plan_cache.h"
 #include "daemon/nccl/nccl.h"
 #include "daemon/schedule/schedule.h"
 
 namespace tutti {
-namespace {
-
-// `auto` of a reproducible reduction: tensors up to this size take as few rounds as there can be.
-constexpr uint64_t kSmallReproducibleBytes = 64 * 1024;
-
-}  // namespace
 
 FollowerGroup::FollowerGroup(uint32_t id, const Ranks& ranks, const std::vector<Host>& hosts,
                              int self)

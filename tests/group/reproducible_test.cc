@@ -4,6 +4,7 @@
 #include <set>
 
 #include "daemon/group/control.h"
+#include "daemon/group/plan_cache.h"
 #include "tests/support/rank_order.h"
 #include "tests/worker/cluster.h"
 
@@ -32,7 +33,7 @@ class ReproducibleTest : public ::testing::TestWithParam<Layout> {
  protected:
   static ClusterOptions options() {
     ClusterOptions options;
-    options.epoch.slice_bytes = 64 * 1024;
+    options.epoch.slice_bytes = 16 * 1024;
     options.dealt = GetParam();
     return options;
   }
@@ -112,7 +113,7 @@ TEST_P(ReproducibleTest, EveryFloatOpAndCollective) {
 }
 
 TEST_P(ReproducibleTest, EverySize) {
-  for (const uint64_t count : {0, 1, 2, 3, 7, 16'384, 100'003})
+  for (const uint64_t count : {0, 1, 2, 3, 7, 4'099, 16'384, 100'003})
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
       for (const Collective collective : kThatReduce) {
         const uint32_t root = collective == Collective::reduce ? count % ranks() : 0;
@@ -152,6 +153,29 @@ TEST(ReproducibleSignature, EveryFieldTravels) {
   const Result<Signature> received = read_signature(sent);
   ASSERT_TRUE(received.ok());
   EXPECT_EQ(*received, whole);
+}
+
+// Hosts a and b with two ranks and one: the size of the tensors of a's ranks together decides.
+TEST(ReproduciblePlan, IsRawWhereTheTensorsOfEveryHostAreSmall) {
+  PlanCache plans;
+  const std::vector<Host> hosts = {{"a", "", {0, 1}}, {"b", "", {2}}};
+  const Communicator all({0, 1, 2}, hosts, 0), lone({0, 2}, hosts, 0);
+  const auto raw = [&](const Communicator& group, Collective collective, uint64_t count,
+                       StrategyKind global = StrategyKind::centralized, bool reproducible = true) {
+    Signature signature{collective, Dtype::f32, Op::sum, count};
+    signature.reproducible = reproducible;
+    const Strategies strategies = {{StrategyKind::centralized}, {global}};
+    return plans.find_or_make(group.size(), group, signature, strategies)->plan.raw;
+  };
+  EXPECT_TRUE(raw(all, Collective::all_reduce, 8192));
+  EXPECT_FALSE(raw(all, Collective::all_reduce, 8193));
+  EXPECT_TRUE(raw(lone, Collective::all_reduce, 16'384));
+  EXPECT_FALSE(raw(lone, Collective::all_reduce, 16'385));
+  EXPECT_FALSE(raw(lone, Collective::all_reduce, uint64_t{1} << 61));
+  EXPECT_TRUE(raw(all, Collective::reduce_scatter, 2730));
+  EXPECT_FALSE(raw(all, Collective::reduce_scatter, 2731));
+  EXPECT_FALSE(raw(all, Collective::all_reduce, 1, StrategyKind::ring));
+  EXPECT_FALSE(raw(all, Collective::all_reduce, 1, StrategyKind::centralized, false));
 }
 
 TEST_P(ReproducibleTest, RanksMustAgreeOnIt) {
