@@ -173,8 +173,6 @@ class Job:
         ranks = self.group.all_gather(np.frombuffer(
             self.exact.digest() + self.loose.digest(), "uint8")).reshape(-1, 64)
         kernels = self.group.all_gather(np.frombuffer(self.kernel.encode().ljust(9), "uint8"))
-        assert elements, "no sum in any order differed from that by rank"
-        assert not processor.IS_X86 or differing or not calls, "no mode changes a result"
         if self.group.rank == 0:
             exact = hashlib.sha256(ranks[:, :32].tobytes()).hexdigest()
             loose = hashlib.sha256(ranks[:, 32:].tobytes()).hexdigest()
