@@ -214,8 +214,10 @@ typedef struct tutti_options {
    * DATA_LOSS, on every rank, names the ranks whose result is not that of the most: their memory or
    * host is damaged, or their program writes to the buffer meanwhile. A call with `work` waits for
    * its result then, so all ranks must make their calls on all groups in one order. -1: no
-   * comparison. 0: as the join says. All ranks must give the same. Other collectives ignore it.
-   * UNIMPLEMENTED: GPU memory. */
+   * comparison. 0: as the join says, for the host's memory. All ranks must give the same. Other
+   * collectives ignore it. The comparison has the call's timeout for itself. After another failure
+   * than INVALID_ARGUMENT, FAILED_PRECONDITION and DATA_LOSS ranks may be out of step: join again.
+   * UNIMPLEMENTED: 1 for GPU memory. */
   int32_t verify;
 } tutti_options;
 

@@ -99,6 +99,10 @@ inline constexpr uint8_t kRequestDevice = 32;
 // Reduce in the order of the ranks, whatever the strategy. Only where the collective reduces.
 inline constexpr uint8_t kRequestReproducible = 64;
 
+// The ranks compare their results afterwards, by an operation of its own. Only where the collective
+// has the same result on all ranks.
+inline constexpr uint8_t kRequestVerify = 128;
+
 // Most tensors in a list, and most blocks with counts: what pack_layout() has bits for.
 inline constexpr uint32_t kListedTensorsMax = (uint32_t{1} << 24) - 1;
 

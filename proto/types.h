@@ -130,6 +130,10 @@ constexpr bool applies_to(Op op, Dtype dtype) {
 constexpr bool reduces(Collective c) {
   return c == Collective::all_reduce || c == Collective::reduce || c == Collective::reduce_scatter;
 }
+// Whether all ranks end with the same tensor.
+constexpr bool is_common(Collective c) {
+  return c == Collective::all_reduce || c == Collective::broadcast || c == Collective::all_gather;
+}
 constexpr bool has_root(Collective c) {
   return c == Collective::reduce || c == Collective::broadcast || c == Collective::gather ||
          c == Collective::scatter;

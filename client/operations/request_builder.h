@@ -70,9 +70,6 @@ class RequestBuilder {
   PendingOp& op() { return shared_ != nullptr ? *shared_ : own_; }
   const PendingOp& op() const { return shared_ != nullptr ? *shared_ : own_; }
   bool blocks() const { return asynchronous_ == nullptr; }
-  // The ranks compare their results.
-  void set_verifies() { verifies_ = true; }
-  bool verifies() const { return verifies_; }
 
   // The deadline counts from now on. Without this, from when the call has to wait.
   void start_clock() {
@@ -320,7 +317,6 @@ class RequestBuilder {
   bool buffers_stay_ = false;
   bool keeps_failure_ = false;
   bool is_on_gpu_ = false;
-  bool verifies_ = false;
   bool was_awaited_ = false;  // Until its outcome: the queue has forgotten it.
   std::optional<cuda::Stream> stream_;
   std::shared_ptr<PendingOp> shared_;

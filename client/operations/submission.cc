@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "client/operations/device_sides.h"
@@ -73,9 +74,10 @@ Status read_args(const Group& group, const CollectiveArgs& args, const tutti_opt
   const bool reproducible = given.reproducible == 0 ? join.reproducible : given.reproducible > 0;
   if (reproducible && reduces(collective)) builder.request().flags |= kRequestReproducible;
   const bool verifies = given.verify == 0 ? join.verifies : given.verify > 0;
-  if (verifies && is_common(collective) && !group.is_channel) builder.set_verifies();
-  if (builder.verifies() && builder.is_on_gpu())
-    return {Code::unimplemented, "verify is for results in the host's memory; switch it off here"};
+  const bool is_verified = verifies && is_common(collective) && !group.is_channel;
+  if (is_verified && builder.is_on_gpu() && given.verify > 0)
+    return {Code::unimplemented, "verify is for results in the host's memory; leave it out here"};
+  if (is_verified && !builder.is_on_gpu()) builder.request().flags |= kRequestVerify;
   const auto dtype = static_cast<Dtype>(args.dtype);
   if (args.op == TUTTI_PREMUL_SUM && is_floating(dtype))
     builder.input_copy() = InputCopy(dtype, given.factor);
@@ -464,16 +466,20 @@ std::vector<Bytes> result_of(const Group& group, const CollectiveArgs& args) {
   return {{bytes_at(args.out), std::max(sides->in, sides->out)}};
 }
 
+// An output that is listed again counts once, as ranks may list it differently often.
 std::vector<Bytes> result_of(const Group&, const TensorListArgs& args) {
   std::vector<Bytes> result;
+  std::set<const void*> known;
   for (size_t i = 0; i < args.size; ++i)
-    result.push_back({bytes_at(args.outs[i]), args.counts[i] * tutti_dtype_size(args.dtype)});
+    if (args.counts[i] != 0 && known.insert(args.outs[i]).second)
+      result.push_back({bytes_at(args.outs[i]), args.counts[i] * tutti_dtype_size(args.dtype)});
   return result;
 }
 
-// Waits for the result of an operation that has begun, and compares it with the other ranks'.
+// Waits for the result of an operation that has begun, and compares it with the other ranks'. A
+// rank without the memory for that refuses the comparison, which then fails on all.
 template <class Args>
-Status verify(Group& group, const Args& args, const tutti_options* options, const Request& request,
+Status verify(Group& group, const Args& args, const tutti_options* options, Collective collective,
               std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
   Status status;
   if (passing != nullptr && *passing != nullptr)
@@ -481,18 +487,29 @@ Status verify(Group& group, const Args& args, const tutti_options* options, cons
   else if (op != nullptr)
     status = group.queue->wait(**op, -1);
   if (!status.ok()) return status;
-  std::vector<uint64_t> checksums(group.ranks.size());
-  const uint64_t own = checksum_of(result_of(group, args));
+  uint64_t own = 0;
+  std::vector<uint64_t> checksums;
+  CollectiveArgs gather{TUTTI_ALL_GATHER, &own, nullptr, 1, TUTTI_U64};
+  try {
+    own = checksum_of(result_of(group, args), static_cast<Dtype>(args.dtype));
+    checksums.resize(group.ranks.size());
+  } catch (const std::bad_alloc&) {
+    gather.fault = "there is no memory to compare results";
+    gather.fault_code = Code::resource_exhausted;
+  }
+  gather.out = checksums.data();
   const tutti_options given = options_of_part(options);
-  status = run(group, {TUTTI_ALL_GATHER, &own, checksums.data(), 1, TUTTI_U64}, &given, nullptr);
+  status = run(group, gather, &given, nullptr);
   if (!status.ok()) return status;
-  return compare_checksums(group, static_cast<Collective>(request.collective), checksums);
+  return without_throwing(Code::data_loss,
+                          [&] { return compare_checksums(group, collective, checksums); });
 }
 
 // If an exception is thrown, because memory ran out, the operation fails on the other ranks, too.
 template <class Args>
 Status run_any(Group& group, const Args& args, const tutti_options* options,
-               std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
+               std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing,
+               Request& request) {
   if (group.left) return failed_precondition("this rank left the group; join again");
   StreamFailure& failure = *group.stream_failure;
   Connection& connection = *group.connection;
@@ -506,8 +523,7 @@ Status run_any(Group& group, const Args& args, const tutti_options* options,
   try {
     if (Status s = failure.take(); !s.ok()) return builder.refuse(s);
     Status status = failure.first_failure(connection, submit(group, args, options, builder));
-    if (status.ok() && builder.verifies())
-      return verify(group, args, options, builder.request(), op, passing);
+    request = builder.request();
     if (!status.ok() || own == nullptr || is_on_stream(options)) return status;
     return group.queue->wait(*own, -1);
   } catch (...) {
@@ -516,16 +532,25 @@ Status run_any(Group& group, const Args& args, const tutti_options* options,
   }
 }
 
+template <class Args>
+Status run_and_verify(Group& group, const Args& args, const tutti_options* options,
+                      std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
+  Request request{};
+  const Status status = run_any(group, args, options, op, passing, request);
+  if (!status.ok() || (request.flags & kRequestVerify) == 0) return status;
+  return verify(group, args, options, static_cast<Collective>(request.collective), op, passing);
+}
+
 }  // namespace
 
 Status run(Group& group, const CollectiveArgs& args, const tutti_options* options,
            std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
-  return run_any(group, args, options, op, passing);
+  return run_and_verify(group, args, options, op, passing);
 }
 
 Status run(Group& group, const TensorListArgs& args, const tutti_options* options,
            std::shared_ptr<PendingOp>* op, std::shared_ptr<Awaitable>* passing) {
-  return run_any(group, args, options, op, passing);
+  return run_and_verify(group, args, options, op, passing);
 }
 
 }  // namespace tutti::client

@@ -4,6 +4,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -15,6 +16,22 @@ namespace {
 
 // More ranks are counted, and not named.
 constexpr size_t kNamedMax = 8;
+
+// The bytes that were hashed so far.
+class State {
+ public:
+  State() : state_(XXH3_createState(), XXH3_freeState) {
+    if (state_ == nullptr) throw std::bad_alloc();
+    XXH3_64bits_reset(state_.get());
+  }
+  void add(std::span<const std::byte> bytes) const {
+    XXH3_64bits_update(state_.get(), bytes.data(), bytes.size());
+  }
+  uint64_t digest() const { return XXH3_64bits_digest(state_.get()); }
+
+ private:
+  std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state_;
+};
 
 std::string text_of(uint64_t checksum) {
   char text[17];
@@ -45,13 +62,25 @@ const uint64_t* majority_of(std::span<const uint64_t> checksums) {
 
 uint64_t checksum_of(std::span<const std::span<const std::byte>> ranges) {
   if (ranges.size() == 1) return XXH3_64bits(ranges[0].data(), ranges[0].size());
-  const std::unique_ptr<XXH3_state_t, decltype(&XXH3_freeState)> state(XXH3_createState(),
-                                                                       XXH3_freeState);
-  if (state == nullptr) throw std::bad_alloc();
-  XXH3_64bits_reset(state.get());
-  for (const std::span<const std::byte> range : ranges)
-    XXH3_64bits_update(state.get(), range.data(), range.size());
-  return XXH3_64bits_digest(state.get());
+  const State state;
+  for (const std::span<const std::byte> range : ranges) state.add(range);
+  return state.digest();
+}
+
+uint64_t checksum_of(std::span<const std::span<const std::byte>> ranges, Dtype dtype) {
+  if (dtype != Dtype::boolean) return checksum_of(ranges);
+  const State state;
+  std::array<std::byte, 4096> part;
+  for (std::span<const std::byte> range : ranges) {
+    while (!range.empty()) {
+      const size_t bytes = std::min(range.size(), part.size());
+      for (size_t i = 0; i < bytes; ++i)
+        part[i] = range[i] == std::byte{0} ? std::byte{0} : std::byte{1};
+      state.add({part.data(), bytes});
+      range = range.subspan(bytes);
+    }
+  }
+  return state.digest();
 }
 
 Status compare_checksums(const Members& group, Collective collective,

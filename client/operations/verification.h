@@ -13,14 +13,10 @@
 
 namespace tutti::client {
 
-// Whether the operation ends with the same tensor on every rank.
-constexpr bool is_common(Collective collective) {
-  return collective == Collective::all_reduce || collective == Collective::broadcast ||
-         collective == Collective::all_gather;
-}
-
 // The checksum of these ranges, one after the other, as tutti_checksum() of memory that holds them.
 uint64_t checksum_of(std::span<const std::span<const std::byte>> ranges);
+// The same of results of this type: true may be any byte but 0, and is taken to be 1.
+uint64_t checksum_of(std::span<const std::span<const std::byte>> ranges, Dtype dtype);
 
 // The verdict on an operation after which the ranks of a group hold tensors with these checksums,
 // by rank. DATA_LOSS: they differ; it names the ranks that differ from most of them, if there are

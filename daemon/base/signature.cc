@@ -52,6 +52,7 @@ std::string to_string(const Signature& signature) {
   if (has_root(signature.collective)) text += " root=" + std::to_string(signature.root);
   if (signature.strategies != Strategies{}) text += " strategy=" + to_string(signature.strategies);
   if (signature.reproducible && reduces(signature.collective)) text += " reproducible";
+  if (signature.verifies && is_common(signature.collective)) text += " verified";
   if (signature.layout != 0) text += layout_text(signature);
   if (signature.on_device) text += " in GPU memory";
   return text;
@@ -60,6 +61,7 @@ std::string to_string(const Signature& signature) {
 Signature canonical(Signature signature) {
   if (signature.collective == Collective::barrier) return {};
   if (!reduces(signature.collective)) signature.op = Op::sum, signature.reproducible = false;
+  if (!is_common(signature.collective)) signature.verifies = false;
   if (!has_root(signature.collective)) signature.root = 0;
   return signature;
 }
@@ -70,12 +72,13 @@ uint64_t bytes_of(const Signature& signature) {
 }
 
 uint64_t agreement_of(const Signature& signature, const Strategies& strategies,
-                      uint64_t slice_bytes, uint64_t members, bool by_nccl) {
+                      uint64_t slice_bytes, uint64_t members, bool by_nccl, bool raw) {
   uint64_t hash = mix(0, static_cast<uint64_t>(signature.collective) << 32 |
                              static_cast<uint64_t>(signature.dtype) << 16 |
                              static_cast<uint64_t>(signature.op));
-  const uint64_t place =
-      (signature.on_device ? 1 : 0) + (by_nccl ? 2 : 0) + (signature.reproducible ? 4 : 0);
+  const uint64_t place = (signature.on_device ? 1 : 0) + (by_nccl ? 2 : 0) +
+                         (signature.reproducible ? 4 : 0) + (signature.verifies ? 8 : 0) +
+                         (raw ? 16 : 0);
   for (const uint64_t word :
        {signature.count, uint64_t{signature.root} | place << 32, signature.layout})
     hash = mix(hash, word);

@@ -21,6 +21,7 @@ struct Signature {
   uint64_t layout = 0;        // pack_layout() of proto/board.h.
   bool on_device = false;     // The tensors are in the memory of GPUs.
   bool reproducible = false;  // The result is a function of the ranks' values alone.
+  bool verifies = false;      // The ranks compare their results afterwards.
   bool operator==(const Signature&) const = default;
 };
 
@@ -41,10 +42,11 @@ std::string to_string(const Signature& signature);
 Signature canonical(Signature signature);
 
 // A hash of everything the hosts of an operation must agree on before data moves: the canonical()
-// signature, the strategies in force, the slices, hash_of() the members, and whether the values go
-// by NCCL.
+// signature, the strategies in force, the slices, hash_of() the members, whether the values go by
+// NCCL, and whether the plan is raw.
 uint64_t agreement_of(const Signature& signature, const Strategies& strategies,
-                      uint64_t slice_bytes, uint64_t members, bool by_nccl = false);
+                      uint64_t slice_bytes, uint64_t members, bool by_nccl = false,
+                      bool raw = false);
 uint64_t hash_of(const std::vector<int>& members);
 
 }  // namespace tutti

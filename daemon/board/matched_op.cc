@@ -28,7 +28,7 @@ bool is_strategy(uint32_t packed) { return packed == TUTTI_AUTO || unpacked(pack
 bool has_counts(const Request& request) { return (request.flags & kRequestCounts) != 0; }
 
 bool same_question(const Request& a, const Request& b) {
-  const bool same_order = ((a.flags ^ b.flags) & kRequestReproducible) == 0;
+  const bool same_order = ((a.flags ^ b.flags) & (kRequestReproducible | kRequestVerify)) == 0;
   const bool same_count = has_counts(a) == has_counts(b) && (has_counts(a) || a.count == b.count);
   return a.collective == b.collective && a.dtype == b.dtype && a.op == b.op && a.root == b.root &&
          same_count && same_order && a.layout == b.layout && a.local_strategy == b.local_strategy &&

@@ -158,6 +158,7 @@ Signature signature_of(const v1::TracedOperation& operation) {
   signature.layout = operation.layout();
   signature.on_device = (operation.flags() & kRequestDevice) != 0;
   signature.reproducible = (operation.flags() & kRequestReproducible) != 0;
+  signature.verifies = (operation.flags() & kRequestVerify) != 0;
   return signature;
 }
 

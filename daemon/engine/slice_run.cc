@@ -266,10 +266,17 @@ SliceRun::Terms& SliceRun::begin_terms(int chunk, bool afresh) {
 // inputs before others have taken those.
 Result<bool> SliceRun::contribute(EngineParts& parts, const Step& step) {
   if (ranges_[step.chunk].count == 0) return true;
+  const bool packs = step.kind == StepKind::pack;
+  Terms* terms = packs ? nullptr : &begin_terms(step.chunk, step.kind == StepKind::take);
+  if (!packs && terms->rest.size() + static_cast<size_t>(step.ranks) > kLocalRanksMax) {
+    if (Status folded = fold_terms(parts, step.chunk, false); !folded.ok()) return folded;
+    if (is_folding()) return false;
+    terms = &begin_terms(step.chunk, false);
+  }
   const HostTensor::Contributions all = tensor_.contributions(step.chunk, ranges_[step.chunk]);
   if (all.dtype != operation_.dtype) return internal_error("contributions that were combined");
   const auto some = all.at.subspan(static_cast<size_t>(step.first), step.ranks);
-  if (step.kind == StepKind::pack) {
+  if (packs) {
     const size_t bytes = ranges_[step.chunk].count * size_of(operation_.dtype);
     const Result<std::byte*> copies = allocate(parts.scratch, bytes * some.size());
     if (!copies.ok()) return copies.status();
@@ -277,13 +284,8 @@ Result<bool> SliceRun::contribute(EngineParts& parts, const Step& step) {
       if (Status s = parts.device.copy(parts.stream, *copies + i * bytes, some[i], bytes); !s.ok())
         return s;
     values_[step.chunk] = {*copies, operation_.dtype};
+    parts.folded_bytes += bytes * some.size();
     return true;
-  }
-  Terms* terms = &begin_terms(step.chunk, step.kind == StepKind::take);
-  if (terms->rest.size() + static_cast<size_t>(step.ranks) > kLocalRanksMax) {
-    if (Status folded = fold_terms(parts, step.chunk, false); !folded.ok()) return folded;
-    if (is_folding()) return false;
-    terms = &begin_terms(step.chunk, false);
   }
   terms->rest.insert(terms->rest.end(), some.begin(), some.end());
   return true;
@@ -298,6 +300,7 @@ Status SliceRun::keep_frame(EngineParts& parts, const Step& step, const Operand&
     const auto* const at = static_cast<const std::byte*>(received.data);
     for (uint64_t i = 0; i < values_in(step); ++i)
       terms.rest.push_back(at + i * ranges_[step.chunk].count * size_of(received.dtype));
+    require(terms.rest.size() <= kLocalRanksMax, "a fold of more terms than fit");
     return terms.rest.size() < kFramesMax ? Status() : fold_terms(parts, step.chunk, false);
   }
   if (!terms.empty() || step.ranks != 0) return misfit(step);

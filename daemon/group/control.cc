@@ -6,8 +6,8 @@ namespace tutti {
 
 void write_signature(const Signature& signature, v1::Signature& to) {
   // By name, so that no field can be forgotten.
-  const auto& [collective, dtype, op, count, root, strategies, layout, on_device, reproducible] =
-      signature;
+  const auto& [collective, dtype, op, count, root, strategies, layout, on_device, reproducible,
+               verifies] = signature;
   to.set_collective(static_cast<uint32_t>(collective));
   to.set_dtype(static_cast<uint32_t>(dtype));
   to.set_op(static_cast<uint32_t>(op));
@@ -18,6 +18,7 @@ void write_signature(const Signature& signature, v1::Signature& to) {
   to.set_layout(layout);
   to.set_on_device(on_device);
   to.set_reproducible(reproducible);
+  to.set_verifies(verifies);
 }
 
 Result<Signature> read_signature(const v1::Signature& from) {
@@ -33,7 +34,8 @@ Result<Signature> read_signature(const v1::Signature& from) {
                    *strategies,
                    from.layout(),
                    from.on_device(),
-                   from.reproducible()};
+                   from.reproducible(),
+                   from.verifies()};
 }
 
 // ---- Messages ----

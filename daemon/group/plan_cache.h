@@ -1,7 +1,6 @@
 // The execution plans of the operations that a host has run. Pure.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -14,21 +13,18 @@
 namespace tutti {
 
 // Reproducible reductions up to this size take as few rounds as there can be: `auto` goes by a
-// rank's tensor, and whether a plan is raw by those of a host's ranks together.
+// rank's tensor, and whether a plan is raw by those of all ranks together, which each host gets.
 inline constexpr uint64_t kSmallReproducibleBytes = 64 * 1024;
 
 // Whether the operation's plan is raw. A function of what hosts agree on: all decide alike.
 inline bool is_raw(const Signature& signature, const Strategies& strategies,
                    const Communicator& group) {
   const bool can_be = signature.reproducible && strategies.global.kind == StrategyKind::centralized;
-  const bool is_foldable = group.size() <= static_cast<int>(kLocalRanksMax);  // At once.
+  const auto ranks = static_cast<uint64_t>(group.size());
+  const bool is_foldable = ranks <= kLocalRanksMax;  // At once.
   if (!can_be || !is_foldable || bytes_of(signature) > kSmallReproducibleBytes) return false;
-  uint64_t most = 0;  // Ranks of a host.
-  for (const std::vector<int>& ranks : group.topology())
-    most = std::max<uint64_t>(most, ranks.size());
-  const bool scatters = signature.collective == Collective::reduce_scatter;
-  const uint64_t blocks = scatters ? static_cast<uint64_t>(group.size()) : 1;
-  return bytes_of(signature) * blocks * most <= kSmallReproducibleBytes;
+  const uint64_t blocks = signature.collective == Collective::reduce_scatter ? ranks : 1;
+  return bytes_of(signature) * blocks * ranks <= kSmallReproducibleBytes;
 }
 
 class PlanCache {

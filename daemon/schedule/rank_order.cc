@@ -70,7 +70,7 @@ bool is_centralized(const Plan& plan) {
 
 bool gathers(const Plan& plan) { return plan.raw && plan.collective == Collective::all_reduce; }
 
-bool is_raw(const Plan& plan) {
+bool goes_to_owners(const Plan& plan) {
   return plan.raw ||
          (has_lone_ranks(plan.hosts) && plan.strategies.global.kind != StrategyKind::tree);
 }
@@ -279,12 +279,12 @@ bool splits(const Plan& plan) {
 
 Steps steps_of(const Plan& plan, int host) {
   if (gathers(plan)) return gather_steps(plan, host);
-  return is_raw(plan) ? raw_steps(plan, host) : chain_steps(plan, host);
+  return goes_to_owners(plan) ? raw_steps(plan, host) : chain_steps(plan, host);
 }
 
 void cost(const Plan& plan, Tally& tally) {
   if (gathers(plan)) return gather_cost(plan, tally);
-  return is_raw(plan) ? raw_cost(plan, tally) : chain_cost(plan, tally);
+  return goes_to_owners(plan) ? raw_cost(plan, tally) : chain_cost(plan, tally);
 }
 
 }  // namespace tutti::rank_order

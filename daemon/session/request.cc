@@ -124,8 +124,8 @@ Status read_device(const Request& request, const std::byte* base, uint64_t segme
 // Both sides of a tensor with blocks pass through one window, row by row.
 Status read_rows(const Request& request, const SideBytes& bytes, GroupPlace place,
                  const board::SegmentView& segment, Call& call) {
-  const auto& [collective, dtype, op, count, root, strategies, layout, on_device, reproducible] =
-      call.signature;
+  const auto& [collective, dtype, op, count, root, strategies, layout, on_device, reproducible,
+               verifies] = call.signature;
   const Blocks blocks{collective, root, place.size};
   call.rows = staged_rows_between_hosts(blocks, place.rank, dtype, count, call.window_bytes);
   if (call.rows.part == 0 || call.counts != nullptr)
@@ -146,8 +146,8 @@ Status read_rows(const Request& request, const SideBytes& bytes, GroupPlace plac
 
 Status read_sides(const Request& request, GroupPlace place, std::byte* base, uint64_t segment_bytes,
                   Call& call) {
-  const auto& [collective, dtype, op, count, root, strategies, layout, on_device, reproducible] =
-      call.signature;
+  const auto& [collective, dtype, op, count, root, strategies, layout, on_device, reproducible,
+               verifies] = call.signature;
   std::optional<SideBytes> bytes = sides_of(call, place);
   if (!bytes)
     return invalid_argument("count " + std::to_string(count) + " is more than any memory holds");
@@ -206,6 +206,7 @@ Status read_fields(const Request& request, GroupPlace place, std::byte* base,
   if (!strategies.ok()) return strategies.status();
   asked.strategies = *strategies;
   asked.reproducible = (request.flags & kRequestReproducible) != 0 && reduces(asked.collective);
+  asked.verifies = (request.flags & kRequestVerify) != 0 && is_common(asked.collective);
   if (asked.collective == Collective::barrier) return {};
   if (asked.on_device && (request.flags & kRequestStaged) != 0)
     return invalid_argument("device memory passes through no window");

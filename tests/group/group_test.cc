@@ -118,6 +118,7 @@ TEST_F(AgreementTest, MembersAndSlicesMustAgreeToo) {
   EXPECT_NE(agreed, agreement_of(signature, {}, 2048, hash_of({0, 1})));
   EXPECT_NE(agreed, agreement_of(signature, {}, 1024, hash_of({1, 0})));
   EXPECT_NE(agreed, agreement_of(signature, {{}, {StrategyKind::ring}}, 1024, hash_of({0, 1})));
+  EXPECT_NE(agreed, agreement_of(signature, {}, 1024, hash_of({0, 1}), false, true));
 }
 
 TEST_F(AgreementTest, ARefusedRequestFailsTheOperationForAll) {

@@ -8,6 +8,13 @@ from ranks import RanksTest
 import tutti
 
 
+class Shown:
+    """What an array shows by DLPack alone, as torch's do."""
+
+    def __init__(self, x):
+        self.__dlpack__, self.__dlpack_device__ = x.__dlpack__, x.__dlpack_device__
+
+
 class Reference(RanksTest):
     def refused(self, words, call):
         with self.assertRaises(tutti.Error) as caught:
@@ -28,6 +35,13 @@ class Reference(RanksTest):
         self.refused("at least one rank", lambda: tutti.reference([]))
         self.refused("a factor for each",
                      lambda: tutti.reference([x], "premul_sum", factors=[1, 2]))
+
+    def test_arrays_with_dlpack(self):
+        for dtype in ("float16", "float32", "float64", "int8", "int32", "int64", "uint8"):
+            for op in ("sum", "min", "max"):
+                xs = [np.array(x).astype(dtype) for x in ([1.5, 2, -3], [-2.5, 2, 7], [1, 3, 1])]
+                result = tutti.reference([Shown(x) for x in xs], op)
+                self.assertEqual(result.tobytes(), tutti.reference(xs, op).tobytes(), (dtype, op))
 
     def test_by_hand(self):
         xs = [np.array([x, -0.0], "float32") for x in (1e8, 1, -1e8)]

@@ -1,5 +1,6 @@
 """What each rank of mesh_verified does."""
 
+import gc
 import os
 import threading
 
@@ -43,28 +44,55 @@ def check_damaged(group):
     writer = threading.Thread(target=write)
     if group.rank == 2:
         writer.start()
-    while True:
-        try:
-            group.all_reduce(np.ones(1000, "float32"), out=x, verify=True)
-        except tutti.Error as error:
-            assert error.code == "DATA_LOSS" and error.rank == 2, error
-            assert "rank 2 (host " in str(error) and "rank 1" not in str(error), error
-            break
+    def until_named(call):
+        while True:
+            try:
+                call()
+            except tutti.Error as error:
+                assert error.code == "DATA_LOSS" and error.rank == 2, error
+                assert "rank 2 (host " in str(error) and "rank 1" not in str(error), error
+                return
+
+    ones, counts = np.ones(1000, "float32"), np.ones(5, "int32")
+    until_named(lambda: group.all_reduce(ones, out=x, verify=True))
+    gc.disable()  # What failed keeps nothing in use.
+    until_named(lambda: group.all_reduce_many([counts, ones], outs=[counts.copy(), x], verify=True,
+                                              blocking=False))
+    until_named(lambda: group.all_reduce_many([counts, ones], outs=[counts, x], verify=True,
+                                              blocking=False))
+    gc.enable()
     stops.set()
     if group.rank == 2:
         writer.join()
+    group.all_reduce(counts)
+    group.all_reduce(x)
     assert group.all_reduce(np.ones(1))[0] == group.world_size
 
 
 def check_choices(group):
-    """Ranks that choose differently fail. They are out of step then, and leave."""
-    try:
-        group.all_reduce(np.ones(3), verify=group.rank == 0)
-        group.all_reduce(np.ones(3), verify=False)
-    except tutti.Error as error:
-        assert error.code == "FAILED_PRECONDITION", error
-    else:
-        raise AssertionError("ranks that verify and ranks that do not agree")
+    """Ranks that choose differently fail, and go on."""
+    for odd in (0, group.world_size - 1):
+        try:
+            group.all_reduce(np.ones(3), verify=group.rank == odd)
+        except tutti.Error as error:
+            assert error.code == "FAILED_PRECONDITION" and "verified" in str(error), error
+        else:
+            raise AssertionError("ranks that verify and ranks that do not agree")
+        assert set(group.all_reduce(np.ones(3), verify=True)) == {group.world_size}
+
+
+def check_bools(group):
+    """True is any byte but 0, which ranks need not hold alike."""
+    odd = np.array([2, 3, 0, 255], "uint8").view(bool)
+    group.broadcast(odd if group.rank == 0 else np.zeros(4, bool), verify=True)
+    group.all_gather(odd, verify=True)
+
+
+def check_repeats(group):
+    """Ranks that list an array differently often hold the same result."""
+    x, y = np.ones(5), np.ones(3)
+    group.all_reduce_many([x, x, y] if group.rank == 0 else [x, y], verify=True)
+    assert set(x) == set(y) == {group.world_size}
 
 
 def main():
@@ -76,6 +104,8 @@ def main():
     check_sound(group.subgroup([3, 1, 2, 0]), verify=True, timeout=50)
     check_damaged(group)
     check_choices(group)
+    check_repeats(group)
+    check_bools(group)
     rank, world_size = group.rank, group.world_size
     group.leave()
     os.environ["TUTTI_VERIFY"] = "1"

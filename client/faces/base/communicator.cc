@@ -97,8 +97,8 @@ Status Communicator::all_reduce(const std::vector<Tensor>& ins, const std::vecto
                                 const std::vector<Pack>& packs, tutti_op op) const {
   PendingWorks works;
   Status started;
-  const tutti_options given = options(strategy_);
   for (const Pack& pack : packs) {
+    const tutti_options given = options(strategy_);  // A call may wait.
     const Lists lists(ins, outs, pack);
     tutti_work* work = nullptr;
     // Also after one that failed here alone: the other ranks call all.

@@ -51,6 +51,7 @@ def join(job=None, rank=None, world_size=None, timeout=None, socket=None, token=
                           _numbers.milliseconds(timeout, -1), 0,
                           _tensor.choice_of(reproducible), _tensor.choice_of(verify, "verify"))
     group = Group(interruptible(lambda: _new_handle(library.tutti_join, ctypes.byref(options))))
+    group._verifies = os.environ.get("TUTTI_VERIFY") == "1" if verify is None else verify
     leave_at_exit(group._handle, library.tutti_leave)
     return group
 
@@ -128,7 +129,8 @@ class Group(Unique):
     verify: if True, the ranks compare the checksums (tutti.checksum) of the result, which all must
     hold alike, before the call returns or, with blocking=False, has begun. DATA_LOSS, on every
     rank, names the ranks whose result is not that of the most: their memory or host is damaged, or
-    their program writes to the array meanwhile. None: as join() says. Not for GPUs.
+    their program writes to the array meanwhile. Ctrl-C has an effect after that. None: as join()
+    says. Not for GPUs.
 
     out: the array for the result: the input itself, or one that does not overlap it. None: see each
     collective.
@@ -160,6 +162,7 @@ class Group(Unique):
     def __init__(self, handle):
         self._handle = Handle(handle, library.tutti_group_free)
         self._left = False
+        self._verifies = False  # Calls that do not say otherwise.
         # By (verb, peer) of messages, and None of collectives: of the last operations, in a list of
         # one each, whether it is known that they have ended.
         self._lanes = {None: _new_lane()}
@@ -195,8 +198,10 @@ class Group(Unique):
         learn it."""
         ranks = [_numbers.whole(rank, "rank") for rank in ranks]
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
-        return Group(interruptible(lambda: _new_handle(
+        group = Group(interruptible(lambda: _new_handle(
             library.tutti_subgroup, self._handle.pointer, members, len(ranks))))
+        group._verifies = self._verifies
+        return group
 
     def empty(self, shape, dtype="float32"):
         """A new NumPy array, with undefined contents, in memory shared with the daemon:
@@ -246,6 +251,7 @@ class Group(Unique):
                                 [side for pair in sides for side in pair], blocking, reproducible,
                                 verify)
         results = [target.x for _, target in sides]
+        verifies = self._verifies if verify is None else verify
 
         def start(arguments, pairs):
             if stream is not None and blocking:  # Nobody waits: the stream does.
@@ -255,8 +261,8 @@ class Group(Unique):
                                lambda: [target.write_back() for _, target in pairs], options, uses)
 
         def call():
-            works = _many.start_all(lambda *one: self._begin(lambda: start(*one), waits=verify),
-                                    calls)
+            begin = functools.partial(self._begin, verifies=verifies)
+            works = _many.start_all(lambda *one: begin(lambda: start(*one)), calls)
             if stream is not None and blocking:
                 return results
             work = _many.Works(works, results)
@@ -528,20 +534,22 @@ class Group(Unique):
             return self._start(verb, arguments, tensors, finish, options, [] if blocking else uses)
 
         def call():
-            started = self._begin(start, lane, waits or verify)
+            verifies = self._verifies if verify is None else verify
+            started = self._begin(start, lane, waits, verifies)
             return wait_here(started) if blocking and stream is None else started
 
         return call
 
-    def _begin(self, start, lane=None, waits=False):
+    def _begin(self, start, lane=None, waits=False, verifies=False):
         """What start() returns, which makes a call of C. Ctrl-C ends it where C may wait for others
         before it returns: because the call does (waits), is the first of its lane, for which the
-        worker makes a group, or has perhaps no place among the operations under way."""
+        worker makes a group, or has perhaps no place among the operations under way. Not a call
+        that verifies, which is two operations: ranks would be out of step."""
         drop_ended()
         last = self._lanes.get(lane)
         if last is None or len(last) == WITHOUT_WAIT and not last[0][0]:
             waits = True
-        started = interruptible(start) if waits else start()
+        started = interruptible(start) if waits and not verifies else start()
         last = self._lanes.setdefault(lane, _new_lane())
         if isinstance(started, Work):
             last.append(started._ended)

@@ -64,6 +64,7 @@ def start_all(start, calls):
         except Error as error:
             first = first or error
     if first is not None:
+        works.clear()  # The error's traceback would keep them, and so their arrays in use.
         raise first
     return works
 

@@ -4,6 +4,7 @@ import functools
 
 import numpy
 
+from tutti._dtype import numpy_dtype
 from tutti._error import invalid
 from tutti._tensor import Tensor, factor_of, op_number
 
@@ -49,10 +50,8 @@ def _check_op(op, dtype):
 
 def _bits_of(tensor):
     """The elements in a row; bf16, which NumPy lacks, as uint16."""
-    row = tensor.memory.reshape(-1)
-    if tensor.dtype == "bool":
-        return row.view(numpy.uint8)
-    return row.view(numpy.uint16) if tensor.dtype == "bf16" else row
+    row = tensor.memory.reshape(-1)  # Of DLPack, perhaps as integers.
+    return row.view(numpy.uint8 if tensor.dtype == "bool" else numpy_dtype(tensor.dtype))
 
 
 def _widened(row, dtype):
