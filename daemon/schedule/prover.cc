@@ -61,6 +61,8 @@ Status Prover::may_leave(int from, int chunk) const {
   if (combines_ && symbols_.count(expression) == all_contributions() &&
       !symbols_.is_finished(expression))
     return internal_error(whose(from, chunk) + "the complete value leaves unfinished");
+  if (plan_.raw && symbols_.is_finished(expression))
+    return internal_error(whose(from, chunk) + "the complete value leaves in a raw plan");
   return {};
 }
 

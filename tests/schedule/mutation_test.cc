@@ -360,6 +360,7 @@ TEST(Mutation, ARawAllReduceCombinesEveryContributionByRank) {
   expect_fault(plan, {most, after(sent, {recv(0)})}, "another number of contributions comes");
   expect_fault(plan, {{of_ranks(pack, 2), finish()}, one}, "finished before it is complete");
   expect_fault(plan, {{of_ranks(pack, 4), pair}, one}, "no such ranks");
+  expect_fault(plan, {after(most, {send(1)}), after(one, {recv(0)})}, "the complete value leaves");
   plan.raw = false;
   expect_fault(plan, {most, one}, "only a raw plan packs");
 }
