@@ -303,12 +303,13 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
   Operation operation;
   operation.id = op_id(start.op);
   const Communicator& group = *follower_.find(start.op.group);
-  operation.execution = plans_.find_or_make(start.op.group, group, signature, start.strategies);
+  operation.execution =
+      plans_.find_or_make(start.op.group, group, signature, start.strategies, start.movement.raw);
   operation.dtype = signature.dtype;
   operation.op = signature.op;
   operation.count = signature.collective == Collective::barrier ? 0 : signature.count;
   operation.counts = calls.begin()->second.counts;
-  operation.slice_bytes = options_.slice_bytes;
+  operation.slice_bytes = start.movement.slice_bytes;
   operation.agreement = start.agreement;
   for (const auto& [rank, call] : calls) {
     operation.local.push_back({rank, call.in, call.out, call.window_bytes, call.filled, call.rows});
@@ -451,7 +452,6 @@ void HostEpoch::offer_gpus(const Start& start) {
 
 // Another strategy than the one in use is proposed like any change.
 void HostEpoch::choose_strategy(const Start& start) {
-  if (start.signature.reproducible) return;  // It moves otherwise than what is measured.
   const uint32_t number = start.op.group;
   const Strategies& named = start.signature.strategies;
   const Strategies& asked = named == Strategies() ? follower_.table(number).job : named;

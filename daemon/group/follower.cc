@@ -5,7 +5,6 @@
 #include <numeric>
 
 #include "daemon/group/failures.h"
-#include "daemon/group/plan_cache.h"
 
 namespace tutti {
 namespace {
@@ -40,9 +39,10 @@ Start start(FollowerGroup& group, uint64_t number, FollowerOperation& operation,
   const StrategyTable& table = group.table(number);
   const Strategies strategies = group.resolve(table, signature, rules.automatic);
   const bool by_nccl = group.goes_by_nccl(table, signature);
-  operation.agreement = agreement_of(signature, strategies, rules.slice_bytes, group.hash, by_nccl,
-                                     is_raw(signature, strategies, group.who));
-  return {{group.id, number}, signature, strategies, operation.agreement, by_nccl};
+  const Movement movement = movement_of(signature, strategies, group.who, rules.slice_bytes);
+  operation.agreement =
+      agreement_of(signature, strategies, movement.slice_bytes, group.hash, by_nccl, movement.raw);
+  return {{group.id, number}, signature, strategies, operation.agreement, by_nccl, movement};
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "daemon/base/roster.h"
 #include "daemon/group/follower_group.h"
 #include "daemon/group/messages.h"
+#include "daemon/group/movement.h"
 
 namespace tutti {
 
@@ -50,6 +51,7 @@ struct Start {  // In the engine.
   Strategies strategies;
   uint64_t agreement = 0;
   bool by_nccl = false;
+  Movement movement;
 };
 struct Cancel {  // In the engine, whether the operation was started or not.
   EpochOp op;

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <tuple>
 
-#include "daemon/group/plan_cache.h"
+#include "daemon/group/movement.h"
 #include "daemon/nccl/nccl.h"
 #include "daemon/schedule/schedule.h"
 
@@ -114,23 +114,20 @@ Strategies FollowerGroup::resolve(const StrategyTable& table, const Signature& s
   chosen.global = chosen.local;
   // A barrier moves nothing, and one host has nobody to move to.
   if (who.hosts().size() == 1 || signature.collective == Collective::barrier) return chosen;
-  if (signature.reproducible) {
-    const bool is_small = bytes_of(signature) <= kSmallReproducibleBytes;
-    chosen.global = {is_small ? StrategyKind::centralized : StrategyKind::ring};
-    return chosen;
-  }
+  chosen.global = automatic_for(signature, who, in_any_order(table, signature, automatic));
+  return chosen;
+}
+
+Strategy FollowerGroup::in_any_order(const StrategyTable& table, const Signature& signature,
+                                     const Automatic& automatic) const {
   const std::pair size{signature.collective, size_class(signature)};
   const auto measured = table.measured.find(size);
-  if (measured != table.measured.end()) {
-    chosen.global = measured->second;
-    return chosen;
-  }
+  if (measured != table.measured.end()) return measured->second;
   const auto [known, fresh] = automatic_.try_emplace(size);
   if (fresh)
     known->second =
         automatic(size.first, size.second == 0 ? 0 : uint64_t{1} << std::min(size.second, 63), who);
-  chosen.global = known->second;
-  return chosen;
+  return known->second;
 }
 
 bool FollowerGroup::can_reproduce_on_gpus() const {

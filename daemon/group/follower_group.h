@@ -100,6 +100,10 @@ class FollowerGroup {
   uint64_t fence = std::numeric_limits<uint64_t>::max();
 
  private:
+  // What `auto` stands for between hosts, unless the call is reproducible.
+  Strategy in_any_order(const StrategyTable& table, const Signature& signature,
+                        const Automatic& automatic) const;
+
   // By collective and size class.
   mutable std::map<std::pair<Collective, int>, Strategy> automatic_;
 };

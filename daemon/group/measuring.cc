@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/base/hash.h"
+#include "daemon/group/movement.h"
 
 namespace tutti {
 namespace {
@@ -70,9 +71,12 @@ std::optional<Strategy> Measuring::recommend(const EpochOp& op, const Communicat
     return std::nullopt;
   const std::tuple kind{op.group, signature.collective, size_class(signature)};
   const auto recommended = recommended_.find(kind);
-  if (recommended != recommended_.end() && recommended->second != used.global) return std::nullopt;
+  const auto is_used = [&](const Strategy& strategy) {
+    return automatic_for(signature, group, strategy) == used.global;
+  };
+  if (recommended != recommended_.end() && !is_used(recommended->second)) return std::nullopt;
   const Strategy best = tuner_->choose(case_of(op.group, group, signature));
-  if (best == used.global) return std::nullopt;
+  if (is_used(best)) return std::nullopt;
   recommended_[kind] = best;
   return best;
 }
@@ -83,7 +87,8 @@ void Measuring::watch(const EpochOp& op, const Communicator& group, const Signat
   const bool plain = used.local.kind == StrategyKind::centralized ||
                      group.size() == static_cast<int>(group.hosts().size());
   const bool moves = signature.collective != Collective::barrier && signature.count != 0;
-  if (group.hosts().size() == 1 || !plain || !moves) return;
+  // Reproducible ones move otherwise than what is predicted: only links are measured by them.
+  if (group.hosts().size() == 1 || !plain || !moves || signature.reproducible) return;
   watched_[op.group] = {op.number, case_of(op.group, group, signature), used.global};
 }
 

@@ -8,24 +8,8 @@
 #include "daemon/base/signature.h"
 #include "daemon/engine/engine.h"
 #include "daemon/group/communicator.h"
-#include "proto/board.h"
 
 namespace tutti {
-
-// Reproducible reductions up to this size take as few rounds as there can be: `auto` goes by a
-// rank's tensor, and whether a plan is raw by those of all ranks together, which each host gets.
-inline constexpr uint64_t kSmallReproducibleBytes = 64 * 1024;
-
-// Whether the operation's plan is raw. A function of what hosts agree on: all decide alike.
-inline bool is_raw(const Signature& signature, const Strategies& strategies,
-                   const Communicator& group) {
-  const bool can_be = signature.reproducible && strategies.global.kind == StrategyKind::centralized;
-  const auto ranks = static_cast<uint64_t>(group.size());
-  const bool is_foldable = ranks <= kLocalRanksMax;  // At once.
-  if (!can_be || !is_foldable || bytes_of(signature) > kSmallReproducibleBytes) return false;
-  const uint64_t blocks = signature.collective == Collective::reduce_scatter ? ranks : 1;
-  return bytes_of(signature) * blocks * ranks <= kSmallReproducibleBytes;
-}
 
 class PlanCache {
  public:
@@ -33,10 +17,9 @@ class PlanCache {
   // theirs. Needs no memory for a plan that is known, whatever the number of hosts.
   std::shared_ptr<const ExecutionPlan> find_or_make(uint32_t number, const Communicator& group,
                                                     const Signature& signature,
-                                                    const Strategies& strategies) {
+                                                    const Strategies& strategies, bool raw) {
     if (plans_.size() >= kPlansMax) plans_.clear();
     const auto root = static_cast<int>(signature.root);
-    const bool raw = is_raw(signature, strategies, group);
     std::shared_ptr<const ExecutionPlan>& cached =
         plans_[{number, signature.collective, root, strategies, signature.reproducible, raw}];
     if (cached == nullptr)

@@ -121,6 +121,25 @@ TEST_F(AgreementTest, MembersAndSlicesMustAgreeToo) {
   EXPECT_NE(agreed, agreement_of(signature, {}, 1024, hash_of({0, 1}), false, true));
 }
 
+TEST_F(AgreementTest, HostsAgreeHowReproducibleValuesMove) {
+  const Strategies central{{StrategyKind::centralized}, {StrategyKind::centralized}};
+  uint64_t number = 0;
+  const auto expect = [&](uint64_t count, uint64_t slice_bytes, bool raw) {
+    Signature signature = all_reduce_of(count);
+    signature.reproducible = true;
+    signature.strategies = central;
+    call_all(signature);
+    const uint64_t agreed =
+        agreement_of(signature, central, slice_bytes, hash_of({0, 1, 2, 3}), false, raw);
+    EXPECT_EQ(starts_[0].at(number), agreed) << count << " elements";
+    EXPECT_EQ(starts_[1].at(number), agreed) << count << " elements";
+    complete(number++);
+  };
+  expect(4096, 64 << 10, true);
+  expect(4097, 64 << 10, false);
+  expect(1 << 20, 256 << 10, false);
+}
+
 TEST_F(AgreementTest, ARefusedRequestFailsTheOperationForAll) {
   call(0, all_reduce_of(4));
   for (const int rank : {2, 3}) call(rank, all_reduce_of(4));

@@ -82,6 +82,30 @@ TEST_F(MeasuringTest, RecordsTheTimeMeasuredOnTheLeadersHost) {
     EXPECT_EQ(row.measured_us, row.strategy == kRing ? 300 : 0);
 }
 
+TEST_F(MeasuringTest, ReproducibleOperationsGoByTheLinksAndAreNotMeasured) {
+  Signature signature = kSignature;
+  signature.reproducible = true;
+  signature.count = 16 << 10;  // 64 KiB; those of four ranks are too large for a raw plan.
+  const auto recommended = [&](const Strategy& used) {
+    const auto better = start(group_, signature, used, {StrategyKind::automatic}, kStart);
+    measuring_.on_started({0, 0}, kStart);
+    measuring_.on_ended({0, 0}, kStart + Micros(10));
+    return better;
+  };
+  const auto set_links = [&](double byte_us) {
+    for (const auto& [from, to] : {std::pair{"a", "b"}, {"b", "a"}, {"a", "c"}, {"c", "a"}})
+      tuner_->set_link(from, to, {60, byte_us, true});
+  };
+  set_links(0.0001);  // 10 GB/s.
+  for (int i = 0; i < 2 * Tuner::kAgreements; ++i)
+    EXPECT_EQ(recommended(kCentral), std::nullopt) << "rounds cost more than bytes";
+  set_links(0.01);  // 100 MB/s.
+  std::optional<Strategy> better;
+  for (int i = 0; i < 2 * Tuner::kAgreements && !better; ++i) better = recommended(kCentral);
+  EXPECT_EQ(better, kRing);
+  for (const Tuner::Row& row : tuner_->rows()) EXPECT_EQ(row.samples, 0u);
+}
+
 TEST_F(MeasuringTest, IgnoresAnOperationWithoutAMeasuredTime) {
   run(0, Micros(10));
   measuring_.on_started({3, 0}, kStart);  // While others run there is none.

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "daemon/group/control.h"
-#include "daemon/group/plan_cache.h"
+#include "daemon/group/movement.h"
 #include "tests/support/rank_order.h"
 #include "tests/worker/cluster.h"
 
@@ -157,8 +157,7 @@ TEST(ReproducibleSignature, EveryFieldTravels) {
 }
 
 // The size of the tensors of all ranks together decides.
-TEST(ReproduciblePlan, IsRawWhereTheTensorsAreSmall) {
-  PlanCache plans;
+TEST(ReproducibleMovement, IsRawWhereTheTensorsAreSmall) {
   const std::vector<Host> hosts = {{"a", "", {0, 1}}, {"b", "", {2}}};
   const Communicator all({0, 1, 2}, hosts, 0), lone({0, 2}, hosts, 0);
   const auto raw = [&](const Communicator& group, Collective collective, uint64_t count,
@@ -166,7 +165,7 @@ TEST(ReproduciblePlan, IsRawWhereTheTensorsAreSmall) {
     Signature signature{collective, Dtype::f32, Op::sum, count};
     signature.reproducible = reproducible;
     const Strategies strategies = {{StrategyKind::centralized}, {global}};
-    return plans.find_or_make(group.size(), group, signature, strategies)->plan.raw;
+    return movement_of(signature, strategies, group, 1 << 20).raw;
   };
   EXPECT_TRUE(raw(all, Collective::all_reduce, 5461));
   EXPECT_FALSE(raw(all, Collective::all_reduce, 5462));
@@ -177,6 +176,47 @@ TEST(ReproduciblePlan, IsRawWhereTheTensorsAreSmall) {
   EXPECT_FALSE(raw(all, Collective::reduce_scatter, 1821));
   EXPECT_FALSE(raw(all, Collective::all_reduce, 1, StrategyKind::ring));
   EXPECT_FALSE(raw(all, Collective::all_reduce, 1, StrategyKind::centralized, false));
+}
+
+// Several for each host, of at least 64 KiB; where a ring's chunks keep all hosts busy, as any.
+TEST(ReproducibleMovement, CutsAChainsTensorsIntoManySlices) {
+  const std::vector<Host> hosts = {{"a", "", {0, 1}}, {"b", "", {2}}};
+  const Communicator all({0, 1, 2}, hosts, 0), lone({0, 2}, hosts, 0);
+  const uint64_t mib = 1 << 20;
+  const auto slice = [&](const Communicator& group, uint64_t bytes, uint64_t configured,
+                         Collective collective = Collective::all_reduce, bool reproducible = true) {
+    Signature signature{collective, Dtype::u8, Op::sum, bytes};
+    signature.reproducible = reproducible;
+    const Strategies strategies = {{StrategyKind::centralized}, {StrategyKind::ring}};
+    return movement_of(signature, strategies, group, configured).slice_bytes;
+  };
+  EXPECT_EQ(slice(all, 0, mib), 64u << 10);
+  EXPECT_EQ(slice(all, 2 * mib, mib), 128u << 10);
+  EXPECT_EQ(slice(all, 4 * mib - 1, mib), 128u << 10);
+  EXPECT_EQ(slice(all, 64 * mib, mib), mib);
+  EXPECT_EQ(slice(all, 2 * mib, 4096), 4096u);
+  EXPECT_EQ(slice(all, 2 * mib, mib, Collective::reduce), 128u << 10);
+  EXPECT_EQ(slice(all, 2 * mib, mib, Collective::reduce_scatter), mib);
+  EXPECT_EQ(slice(all, 2 * mib, mib, Collective::all_reduce, false), mib);
+  EXPECT_EQ(slice(lone, 2 * mib, mib), mib);
+}
+
+// By links up to 64 KiB, which tell themselves by what any other reduction would do.
+TEST(ReproducibleMovement, AutoIsCentralizedWhereRoundsCostMoreThanBytes) {
+  const std::vector<Host> hosts = {{"a", "", {0, 1}}, {"b", "", {2}}};
+  const Communicator all({0, 1, 2}, hosts, 0);
+  const auto automatic = [&](uint64_t bytes, StrategyKind any_order, bool reproducible = true) {
+    Signature signature{Collective::all_reduce, Dtype::u8, Op::sum, bytes};
+    signature.reproducible = reproducible;
+    return automatic_for(signature, all, {any_order, any_order == StrategyKind::tree ? 2u : 0u})
+        .kind;
+  };
+  EXPECT_EQ(automatic(4, StrategyKind::ring), StrategyKind::centralized);  // Raw.
+  EXPECT_EQ(automatic(40'000, StrategyKind::ring), StrategyKind::ring);
+  EXPECT_EQ(automatic(40'000, StrategyKind::tree), StrategyKind::centralized);
+  EXPECT_EQ(automatic(40'000, StrategyKind::centralized), StrategyKind::centralized);
+  EXPECT_EQ(automatic(70'000, StrategyKind::centralized), StrategyKind::ring);
+  EXPECT_EQ(automatic(4, StrategyKind::tree, false), StrategyKind::tree);
 }
 
 TEST_P(ReproducibleTest, RanksMustAgreeOnIt) {

@@ -1,0 +1,56 @@
+#include "daemon/group/movement.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "daemon/base/blocks.h"
+#include "daemon/schedule/schedule.h"
+#include "proto/board.h"
+
+namespace tutti {
+namespace {
+
+// Up to here rounds may cost more than bytes. Beyond it `auto` takes the ring's movement, which
+// spreads a tensor's bytes best; a raw plan is for the tensors of all ranks together, which every
+// host gets.
+constexpr uint64_t kSmallBytes = 64 * 1024;
+// Slices of a reproducible reduction for each host, where its tensor is long enough: the hosts of a
+// chain have a slice one after the other, so it takes several to keep all of them busy.
+constexpr uint64_t kChainSlices = 8;
+
+bool can_be_raw(const Signature& signature, const Communicator& group) {
+  const auto ranks = static_cast<uint64_t>(group.size());
+  const bool is_foldable = ranks <= kLocalRanksMax;  // At once.
+  if (!signature.reproducible || !is_foldable || bytes_of(signature) > kSmallBytes) return false;
+  const uint64_t blocks = signature.collective == Collective::reduce_scatter ? ranks : 1;
+  return bytes_of(signature) * blocks * ranks <= kSmallBytes;
+}
+
+// Where every host has one rank, a ring's chunks keep all hosts busy.
+bool is_chain(const Signature& signature, const Strategies& strategies, const Communicator& group) {
+  return signature.reproducible && !has_blocks(signature.collective) && !signature.on_device &&
+         !(strategies.global.kind == StrategyKind::ring && has_lone_ranks(group.topology()));
+}
+
+}  // namespace
+
+Strategy automatic_for(const Signature& signature, const Communicator& group,
+                       const Strategy& any_order) {
+  if (!signature.reproducible) return any_order;
+  const bool is_large = bytes_of(signature) > kSmallBytes;
+  const bool splits = is_large || any_order.kind == StrategyKind::ring;
+  return {splits && !can_be_raw(signature, group) ? StrategyKind::ring : StrategyKind::centralized};
+}
+
+Movement movement_of(const Signature& signature, const Strategies& strategies,
+                     const Communicator& group, uint64_t slice_bytes) {
+  const bool is_centralized = strategies.global.kind == StrategyKind::centralized;
+  Movement movement{is_centralized && can_be_raw(signature, group), slice_bytes};
+  if (!is_chain(signature, strategies, group)) return movement;
+  const uint64_t share = bytes_of(signature) / (kChainSlices * group.hosts().size());
+  movement.slice_bytes =
+      std::clamp(std::bit_floor(share), std::min(kSlicePartBytes, slice_bytes), slice_bytes);
+  return movement;
+}
+
+}  // namespace tutti
