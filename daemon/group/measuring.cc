@@ -67,7 +67,7 @@ std::optional<Strategy> Measuring::recommend(const EpochOp& op, const Communicat
   }
   watch(op, group, signature, used);
   if (asked.global.kind != StrategyKind::automatic || group.hosts().size() == 1 ||
-      signature.collective == Collective::barrier)
+      signature.collective == Collective::barrier || !goes_by_links(signature, group))
     return std::nullopt;
   const std::tuple kind{op.group, signature.collective, size_class(signature)};
   const auto recommended = recommended_.find(kind);

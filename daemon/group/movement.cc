@@ -15,8 +15,10 @@ namespace {
 // host gets.
 constexpr uint64_t kSmallBytes = 64 * 1024;
 // Slices of a reproducible reduction for each host, where its tensor is long enough: the hosts of a
-// chain have a slice one after the other, so it takes several to keep all of them busy.
-constexpr uint64_t kChainSlices = 8;
+// chain have a slice one after the other, so it takes several to keep all of them busy. More than
+// kChainSlicesMax, twice the default of slices_in_flight, would wait for their turn.
+constexpr uint64_t kChainSlices = 4;
+constexpr uint64_t kChainSlicesMax = 32;
 
 bool can_be_raw(const Signature& signature, const Communicator& group) {
   const auto ranks = static_cast<uint64_t>(group.size());
@@ -26,30 +28,38 @@ bool can_be_raw(const Signature& signature, const Communicator& group) {
   return bytes_of(signature) * blocks * ranks <= kSmallBytes;
 }
 
-// Where every host has one rank, a ring's chunks keep all hosts busy.
-bool is_chain(const Signature& signature, const Strategies& strategies, const Communicator& group) {
+// Where every host has one rank, the ring's chunks keep all hosts busy.
+bool passes_in_small_slices(const Signature& signature, const Strategies& strategies,
+                            const Communicator& group) {
   return signature.reproducible && !has_blocks(signature.collective) && !signature.on_device &&
          !(strategies.global.kind == StrategyKind::ring && has_lone_ranks(group.topology()));
 }
 
 }  // namespace
 
+bool goes_by_links(const Signature& signature, const Communicator& group) {
+  if (!signature.reproducible) return true;
+  return bytes_of(signature) <= kSmallBytes && !can_be_raw(signature, group) &&
+         has_lone_ranks(group.topology());
+}
+
 Strategy automatic_for(const Signature& signature, const Communicator& group,
                        const Strategy& any_order) {
   if (!signature.reproducible) return any_order;
-  const bool is_large = bytes_of(signature) > kSmallBytes;
-  const bool splits = is_large || any_order.kind == StrategyKind::ring;
-  return {splits && !can_be_raw(signature, group) ? StrategyKind::ring : StrategyKind::centralized};
+  const bool splits = goes_by_links(signature, group) ? any_order.kind == StrategyKind::ring
+                                                      : bytes_of(signature) > kSmallBytes;
+  return {splits ? StrategyKind::ring : StrategyKind::centralized};
 }
 
 Movement movement_of(const Signature& signature, const Strategies& strategies,
                      const Communicator& group, uint64_t slice_bytes) {
   const bool is_centralized = strategies.global.kind == StrategyKind::centralized;
   Movement movement{is_centralized && can_be_raw(signature, group), slice_bytes};
-  if (!is_chain(signature, strategies, group)) return movement;
-  const uint64_t share = bytes_of(signature) / (kChainSlices * group.hosts().size());
+  if (!passes_in_small_slices(signature, strategies, group)) return movement;
+  const uint64_t slices = std::min(kChainSlices * group.hosts().size(), kChainSlicesMax);
+  const uint64_t share = bytes_of(signature) / slices;
   movement.slice_bytes =
-      std::clamp(std::bit_floor(share), std::min(kSlicePartBytes, slice_bytes), slice_bytes);
+      std::clamp(std::bit_floor(share), std::min(kBoardBlockBytes, slice_bytes), slice_bytes);
   return movement;
 }
 

@@ -19,6 +19,9 @@ struct Movement {
 Strategy automatic_for(const Signature& signature, const Communicator& group,
                        const Strategy& any_order);
 
+// Whether that depends on `any_order`.
+bool goes_by_links(const Signature& signature, const Communicator& group);
+
 // `slice_bytes`: as configured, a power of two.
 Movement movement_of(const Signature& signature, const Strategies& strategies,
                      const Communicator& group, uint64_t slice_bytes);

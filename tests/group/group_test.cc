@@ -124,10 +124,10 @@ TEST_F(AgreementTest, MembersAndSlicesMustAgreeToo) {
 TEST_F(AgreementTest, HostsAgreeHowReproducibleValuesMove) {
   const Strategies central{{StrategyKind::centralized}, {StrategyKind::centralized}};
   uint64_t number = 0;
-  const auto expect = [&](uint64_t count, uint64_t slice_bytes, bool raw) {
+  const auto expect = [&](uint64_t count, uint64_t slice_bytes, bool raw, const Strategies& named) {
     Signature signature = all_reduce_of(count);
     signature.reproducible = true;
-    signature.strategies = central;
+    signature.strategies = named;
     call_all(signature);
     const uint64_t agreed =
         agreement_of(signature, central, slice_bytes, hash_of({0, 1, 2, 3}), false, raw);
@@ -135,9 +135,10 @@ TEST_F(AgreementTest, HostsAgreeHowReproducibleValuesMove) {
     EXPECT_EQ(starts_[1].at(number), agreed) << count << " elements";
     complete(number++);
   };
-  expect(4096, 64 << 10, true);
-  expect(4097, 64 << 10, false);
-  expect(1 << 20, 256 << 10, false);
+  expect(4096, 128 << 10, true, central);
+  expect(4097, 128 << 10, false, central);
+  expect(1 << 20, 512 << 10, false, central);
+  expect(4096, 128 << 10, true, {});  // Any other reduction would go by a ring.
 }
 
 TEST_F(AgreementTest, ARefusedRequestFailsTheOperationForAll) {

@@ -85,17 +85,22 @@ TEST_F(MeasuringTest, RecordsTheTimeMeasuredOnTheLeadersHost) {
 TEST_F(MeasuringTest, ReproducibleOperationsGoByTheLinksAndAreNotMeasured) {
   Signature signature = kSignature;
   signature.reproducible = true;
-  signature.count = 16 << 10;  // 64 KiB; those of four ranks are too large for a raw plan.
+  signature.count = 16 << 10;  // 64 KiB; those of three ranks are too large for a raw plan.
+  const Communicator lone({0, 2, 3}, hosts_, 0);
   const auto recommended = [&](const Strategy& used) {
-    const auto better = start(group_, signature, used, {StrategyKind::automatic}, kStart);
-    measuring_.on_started({0, 0}, kStart);
-    measuring_.on_ended({0, 0}, kStart + Micros(10));
+    const auto better = start(lone, signature, used, {StrategyKind::automatic}, kStart);
+    measuring_.on_started({5, 0}, kStart);
+    measuring_.on_ended({5, 0}, kStart + Micros(10));
     return better;
   };
   const auto set_links = [&](double byte_us) {
     for (const auto& [from, to] : {std::pair{"a", "b"}, {"b", "a"}, {"a", "c"}, {"c", "a"}})
       tuner_->set_link(from, to, {60, byte_us, true});
   };
+  signature.count = 17 << 10;
+  EXPECT_EQ(recommended(kCentral), std::nullopt) << "large ones go by a ring, whatever the links";
+  EXPECT_TRUE(tuner_->rows().empty());
+  signature.count = 16 << 10;
   set_links(0.0001);  // 10 GB/s.
   for (int i = 0; i < 2 * Tuner::kAgreements; ++i)
     EXPECT_EQ(recommended(kCentral), std::nullopt) << "rounds cost more than bytes";

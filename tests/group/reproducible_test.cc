@@ -178,7 +178,7 @@ TEST(ReproducibleMovement, IsRawWhereTheTensorsAreSmall) {
   EXPECT_FALSE(raw(all, Collective::all_reduce, 1, StrategyKind::centralized, false));
 }
 
-// Several for each host, of at least 64 KiB; where a ring's chunks keep all hosts busy, as any.
+// Four for each host, at most 32, of at least 128 KiB.
 TEST(ReproducibleMovement, CutsAChainsTensorsIntoManySlices) {
   const std::vector<Host> hosts = {{"a", "", {0, 1}}, {"b", "", {2}}};
   const Communicator all({0, 1, 2}, hosts, 0), lone({0, 2}, hosts, 0);
@@ -190,33 +190,42 @@ TEST(ReproducibleMovement, CutsAChainsTensorsIntoManySlices) {
     const Strategies strategies = {{StrategyKind::centralized}, {StrategyKind::ring}};
     return movement_of(signature, strategies, group, configured).slice_bytes;
   };
-  EXPECT_EQ(slice(all, 0, mib), 64u << 10);
-  EXPECT_EQ(slice(all, 2 * mib, mib), 128u << 10);
-  EXPECT_EQ(slice(all, 4 * mib - 1, mib), 128u << 10);
+  EXPECT_EQ(slice(all, 0, mib), 128u << 10);
+  EXPECT_EQ(slice(all, 2 * mib, mib), 256u << 10);
+  EXPECT_EQ(slice(all, 4 * mib - 1, mib), 256u << 10);
   EXPECT_EQ(slice(all, 64 * mib, mib), mib);
   EXPECT_EQ(slice(all, 2 * mib, 4096), 4096u);
-  EXPECT_EQ(slice(all, 2 * mib, mib, Collective::reduce), 128u << 10);
+  EXPECT_EQ(slice(all, 2 * mib, mib, Collective::reduce), 256u << 10);
   EXPECT_EQ(slice(all, 2 * mib, mib, Collective::reduce_scatter), mib);
   EXPECT_EQ(slice(all, 2 * mib, mib, Collective::all_reduce, false), mib);
   EXPECT_EQ(slice(lone, 2 * mib, mib), mib);
+  std::vector<Host> many(16);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < 32; ++rank) {
+    ranks.push_back(rank);
+    many[static_cast<size_t>(rank) / 2].ranks.push_back(rank);
+  }
+  EXPECT_EQ(slice({ranks, many, 0}, 16 * mib, mib), 512u << 10);
 }
 
-// By links up to 64 KiB, which tell themselves by what any other reduction would do.
+// Up to 64 KiB, and for hosts with one rank each, as any other reduction.
 TEST(ReproducibleMovement, AutoIsCentralizedWhereRoundsCostMoreThanBytes) {
   const std::vector<Host> hosts = {{"a", "", {0, 1}}, {"b", "", {2}}};
-  const Communicator all({0, 1, 2}, hosts, 0);
-  const auto automatic = [&](uint64_t bytes, StrategyKind any_order, bool reproducible = true) {
+  const Communicator all({0, 1, 2}, hosts, 0), lone({0, 2}, hosts, 0);
+  const auto in = [&](const Communicator& group, uint64_t bytes, StrategyKind any_order,
+                      bool reproducible = true) {
     Signature signature{Collective::all_reduce, Dtype::u8, Op::sum, bytes};
     signature.reproducible = reproducible;
-    return automatic_for(signature, all, {any_order, any_order == StrategyKind::tree ? 2u : 0u})
+    return automatic_for(signature, group, {any_order, any_order == StrategyKind::tree ? 2u : 0u})
         .kind;
   };
-  EXPECT_EQ(automatic(4, StrategyKind::ring), StrategyKind::centralized);  // Raw.
-  EXPECT_EQ(automatic(40'000, StrategyKind::ring), StrategyKind::ring);
-  EXPECT_EQ(automatic(40'000, StrategyKind::tree), StrategyKind::centralized);
-  EXPECT_EQ(automatic(40'000, StrategyKind::centralized), StrategyKind::centralized);
-  EXPECT_EQ(automatic(70'000, StrategyKind::centralized), StrategyKind::ring);
-  EXPECT_EQ(automatic(4, StrategyKind::tree, false), StrategyKind::tree);
+  EXPECT_EQ(in(lone, 4, StrategyKind::ring), StrategyKind::centralized);  // Raw.
+  EXPECT_EQ(in(lone, 65'536, StrategyKind::ring), StrategyKind::ring);
+  EXPECT_EQ(in(lone, 65'536, StrategyKind::tree), StrategyKind::centralized);
+  EXPECT_EQ(in(lone, 65'536, StrategyKind::centralized), StrategyKind::centralized);
+  EXPECT_EQ(in(all, 65'536, StrategyKind::ring), StrategyKind::centralized);
+  EXPECT_EQ(in(all, 65'537, StrategyKind::centralized), StrategyKind::ring);
+  EXPECT_EQ(in(all, 4, StrategyKind::tree, false), StrategyKind::tree);
 }
 
 TEST_P(ReproducibleTest, RanksMustAgreeOnIt) {

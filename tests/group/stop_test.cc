@@ -189,19 +189,20 @@ TEST(ChangeTest, StrategiesChangeInTheMiddleOfAThousandOperations) {
   for (const auto& tensor : tensors) tensor->check();
 }
 
+uint64_t sent_frames(Cluster& cluster) {
+  uint64_t sum = 0;
+  for (const auto& host : cluster.hosts)
+    host->run([&] { sum += host->epoch->stats().sent_frames; });
+  return sum;
+}
+
 // While all ranks agree, hosts exchange data frames only.
 TEST(SilenceTest, AThousandOperationsTakeTheirDataFramesAndFewMore) {
   const Strategies central{{StrategyKind::centralized, 0}, {StrategyKind::centralized, 0}};
   const Signature sum{Collective::all_reduce, Dtype::f32, Op::sum, 1000, 0, central};
   Cluster cluster({2, 2});
-  const auto frames = [&] {
-    uint64_t sum = 0;
-    for (const auto& host : cluster.hosts)
-      host->run([&] { sum += host->epoch->stats().sent_frames; });
-    return sum;
-  };
   Tensors(cluster, sum).run_and_check();
-  const uint64_t before = frames();
+  const uint64_t before = sent_frames(cluster);
   constexpr uint64_t kOperations = 1000;
   std::vector<std::unique_ptr<Tensors>> tensors;
   std::vector<std::future<Status>> ends;
@@ -212,7 +213,25 @@ TEST(SilenceTest, AThousandOperationsTakeTheirDataFramesAndFewMore) {
   }
   for (auto& end : ends) EXPECT_TRUE(end.get().ok());
   for (const auto& tensor : tensors) tensor->check();
-  EXPECT_LT(frames() - before, 2 * kOperations + kOperations / 2);  // One up, one down.
+  EXPECT_LT(sent_frames(cluster) - before, 2 * kOperations + kOperations / 2);  // One up, one down.
+}
+
+// A raw plan has a frame from each host to each other one; a chain one there and one back for each
+// of its eight slices, between neighbours.
+TEST(SilenceTest, ReproducibleOperationsTakeTheFramesOfTheirMovement) {
+  const Strategies central{{StrategyKind::centralized, 0}, {StrategyKind::centralized, 0}};
+  Cluster cluster({2, 1, 1, 1});
+  constexpr uint64_t kOperations = 20;
+  const auto frames_of = [&](uint64_t count) {
+    Signature signature{Collective::all_reduce, Dtype::f32, Op::sum, count, 0, central};
+    signature.reproducible = true;
+    Tensors(cluster, signature).run_and_check();
+    const uint64_t before = sent_frames(cluster);
+    for (uint64_t i = 0; i < kOperations; ++i) Tensors(cluster, signature).run_and_check();
+    return sent_frames(cluster) - before;
+  };
+  EXPECT_GE(frames_of(3000), 12 * kOperations);  // By a chain 6, and few to agree.
+  EXPECT_GE(frames_of(1 << 18), 6 * 8 * kOperations);
 }
 
 TEST(ManyTest, OneThatDisagreesFailsAloneAmongTheQueued) {
