@@ -3,9 +3,9 @@
 // each operation that leaves it open. Loop thread only.
 //
 // Measured are the duration of operations on the leader's host from the start of the operation
-// there, the rate of data as reported by the hosts that receive it, and the delay of answers to
-// probes, which the leader sends to each follower at the first operation with it, and again at
-// least Prober::kAgainAfter later.
+// there, unless they are reproducible, the rate of data as reported by the hosts that receive it,
+// and the delay of answers to probes, which the leader sends to each follower at the first
+// operation with it, and again at least Prober::kAgainAfter later.
 #pragma once
 
 #include <functional>
@@ -35,7 +35,7 @@ class Measuring {
 
   // The leader's, at the start of an operation whose ranks asked for `asked`. Returns the strategy
   // between hosts that operations of its kind should use from now on, if that is another one and
-  // not recommended already.
+  // not recommended already. For a reproducible one: the strategy in any order, which it goes by.
   std::optional<Strategy> recommend(const EpochOp& op, const Communicator& group,
                                     const Signature& signature, const Strategies& used,
                                     const Strategies& asked, TimePoint now);

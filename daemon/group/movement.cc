@@ -15,8 +15,8 @@ namespace {
 // host gets.
 constexpr uint64_t kSmallBytes = 64 * 1024;
 // Slices of a reproducible reduction for each host, where its tensor is long enough: the hosts of a
-// chain have a slice one after the other, so it takes several to keep all of them busy. More than
-// kChainSlicesMax, twice the default of slices_in_flight, would wait for their turn.
+// chain have a slice one after the other, so it takes several to keep all of them busy. Beyond
+// kChainSlicesMax in all, twice the default of slices_in_flight, more would only wait.
 constexpr uint64_t kChainSlices = 4;
 constexpr uint64_t kChainSlicesMax = 32;
 
@@ -28,7 +28,7 @@ bool can_be_raw(const Signature& signature, const Communicator& group) {
   return bytes_of(signature) * blocks * ranks <= kSmallBytes;
 }
 
-// Where every host has one rank, the ring's chunks keep all hosts busy.
+// Where every host has one rank, a ring's chunks keep all hosts busy.
 bool passes_in_small_slices(const Signature& signature, const Strategies& strategies,
                             const Communicator& group) {
   return signature.reproducible && !has_blocks(signature.collective) && !signature.on_device &&
