@@ -76,6 +76,14 @@ def read_pages():
     return {path: read_page(path) for path in paths}
 
 
+def rust_example(text):
+    """The name of the crate's example with this text below its first comment, or None."""
+    for path in (ROOT / "client/rust/examples").glob("*.rs"):
+        if path.read_text(encoding="utf-8").partition("\n\n")[2] == text:
+            return path.stem
+    return None
+
+
 def is_source(path):
     """For a path from the root. Not these tests, whose samples are wrong on purpose."""
     skipped = ("corpus", "__pycache__", "docs")

@@ -1,18 +1,19 @@
 """Runs the programs that pages show, under `tutti run`, and compares what they print.
 
-A block opened by ```python run --hosts 2 --per-host 2 (or c, or cpp) is run with these arguments.
-The block ```text output behind it holds what it prints: lines in any order, any numbers.
+A block opened by ```python run --hosts 2 --per-host 2 (or c, cpp, rust) is run with these
+arguments. The block ```text output behind it holds what it prints: lines in any order, any numbers.
 """
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
 
 import commands
-from pages import ROOT, Page, read_pages
+from pages import ROOT, Page, read_pages, rust_example
 
 TIMEOUT_S = 120
 
@@ -32,6 +33,8 @@ def build(block, folder):
         with open(path, "w", encoding="utf-8") as file:
             file.write(block.text)
         return [sys.executable, path]
+    if block.language == "rust":
+        return build_rust(rust_example(block.text), folder)
     compiler, kind, standard = ((os.environ["TUTTI_CC"], "c", "c99") if block.language == "c" else
                                 (os.environ["TUTTI_CXX"], "c++", "c++20"))
     library = os.environ["TUTTI_LIBRARY"]
@@ -42,6 +45,15 @@ def build(block, folder):
                     f"-Wl,-rpath,{libraries}", "-o", path],
                    input=block.text, text=True, check=True)
     return [path]
+
+
+def build_rust(name, folder):
+    """The same for an example of the crate."""
+    environment = {**os.environ, "TUTTI_LIB_DIR": os.path.dirname(os.environ["TUTTI_LIBRARY"])}
+    subprocess.run(["cargo", "build", "--offline", "--locked", "--quiet", "--example", name,
+                    "--target-dir", folder, "--manifest-path", ROOT / "client/rust/Cargo.toml"],
+                   env=environment, check=True)
+    return [f"{folder}/debug/examples/{name}"]
 
 
 def run(block):
@@ -76,6 +88,8 @@ class Examples(unittest.TestCase):
         for page in read_pages().values():
             for block, output in runnable(page):
                 with self.subTest(block=str(block)):
+                    if block.language == "rust" and not shutil.which("cargo"):
+                        self.skipTest("cargo is not installed")
                     found += 1
                     self.assertEqual(wrong_example(block, output), "")
         self.assertGreaterEqual(found, 5)

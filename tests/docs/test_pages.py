@@ -9,7 +9,7 @@ import unittest
 
 import commands
 import names
-from pages import GENERATED, ROOT, Page, Tree, read_page, read_pages
+from pages import GENERATED, ROOT, Page, Tree, read_page, read_pages, rust_example
 
 KIND_FILES = 8  # That name a strategy, a collective or a dtype.
 README_LINES = 120
@@ -81,6 +81,9 @@ def wrong_code(page):
             errors = compiler_errors(block)
             if errors:
                 yield f"{block}: {errors}"
+        elif block.language == "rust":
+            if rust_example(block.text) is None:
+                yield f"{block}: client/rust/examples has no such program"
         elif block.language not in ("c", "cpp", "sh", "text", ""):
             yield f"{block}: no check knows the language {block.language}"
 
@@ -257,7 +260,7 @@ class EachCheckCanFail(unittest.TestCase):
     def test_code(self):
         for text in ("```python\nx = (\n```", "```c\nint x = absent;\n```",
                      "```cpp\n#include <tutti.hpp>\ntutti::Absent x;\n```",
-                     "```basic\nGOTO 1\n```"):
+                     "```rust\nfn main() {}\n```", "```basic\nGOTO 1\n```"):
             self.expect_one(wrong_code, text)
         self.assertEqual(list(wrong_code(page_of("```c\n#include <tutti.h>\n```"))), [])
 

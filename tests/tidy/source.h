@@ -24,6 +24,7 @@ struct Source {
   bool under(std::string_view prefix) const { return path.starts_with(prefix); }
   bool is_header() const { return extension() == ".h" || extension() == ".hpp"; }
   bool is_python() const { return extension() == ".py"; }
+  bool is_rust() const { return extension() == ".rs"; }
   bool is_cpp() const {
     return is_header() || extension() == ".cc" || extension() == ".c" || extension() == ".cu";
   }
@@ -55,7 +56,7 @@ inline Source make_source(std::string path, const std::string& text) {
   return {std::move(path), split_lines(stream)};
 }
 
-// Every C++, CUDA and Python file of the repository's folders, in the order of their paths.
+// Every C++, CUDA, Python and Rust file of the repository's folders, in the order of their paths.
 inline std::vector<Source> read_repository(const std::filesystem::path& root) {
   namespace fs = std::filesystem;
   std::vector<Source> sources;
@@ -63,7 +64,7 @@ inline std::vector<Source> read_repository(const std::filesystem::path& root) {
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / folder)) {
       if (!entry.is_regular_file()) continue;
       Source source = {fs::relative(entry.path(), root).string(), {}};
-      if (!source.is_cpp() && !source.is_python()) continue;
+      if (!source.is_cpp() && !source.is_python() && !source.is_rust()) continue;
       std::ifstream file(entry.path());
       source.lines = split_lines(file);
       sources.push_back(std::move(source));
