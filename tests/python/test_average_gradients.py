@@ -10,7 +10,7 @@ import numpy
 
 import tutti
 from ranks import Dlpack, RanksTest
-from tutti.average_gradients import IndexedSlices, average_gradients
+from tutti.average_gradients import IndexedSlices, _text_of, average_gradients
 
 
 def floats(*numbers):
@@ -43,6 +43,12 @@ class OneProcess(unittest.TestCase):
         for (mean, variable), own in zip(average_gradients(towers), variables[0]):
             self.assertIs(variable, own)
             self.assertEqual(mean, 0.5)
+
+    def test_paths_of_variables_come_before_their_names(self):
+        kernel = types.SimpleNamespace(path="dense_1/kernel", name="kernel")
+        self.assertEqual(_text_of(kernel), "dense_1/kernel")
+        self.assertEqual(_text_of(types.SimpleNamespace(path=None, name="w:0")), "w:0")
+        self.assertEqual(_text_of(3), "")
 
     def test_gradients_without_variables(self):
         mean, = average_gradients([[floats(1, 2)], [floats(3, 4)]])

@@ -2,6 +2,7 @@
 tested in C++ (tests/burn); here it is the way there and back."""
 
 import json
+import pickle
 import signal
 import threading
 import time
@@ -63,6 +64,28 @@ class Peers(unittest.TestCase):
 
             self.assertEqual(list(on_peers(self.collective, config, body).values()),
                              [([[6, 14], [10, 18]], [[1.5, 3.5], [2.5, 4.5]])] * 4)
+
+    def test_strategies_are_values(self):
+        strategy = burn.AllReduceStrategy
+        for value, text, json_text, name in (
+                (strategy.Centralized, "centralized", '"Centralized"', "Centralized"),
+                (strategy.Tree(2), "tree:2", '{"Tree":2}', "Tree(2)"),
+                (strategy.Ring, "ring", '"Ring"', "Ring")):
+            self.assertIsInstance(value, strategy)
+            self.assertEqual((value, hash(value)), (text, hash(text)))
+            self.assertEqual((value.to_json(), strategy.from_json(json_text)), (json_text, value))
+            self.assertEqual(repr(value), f"AllReduceStrategy.{name}")
+            self.assertIs(type(pickle.loads(pickle.dumps(value))), strategy)
+        self.assertEqual((strategy.Tree(7).arity, strategy.Ring.arity), (7, None))
+        self.assertEqual(strategy.Tree(2**24 - 1).arity, 2**24 - 1)
+        for call, *wrong in (
+                (strategy, "mesh", "tree:", "tree:02", "tree:\u0663", "tree:1_0", "Ring"),
+                (strategy.Tree, 0, 2**24), (strategy.from_json, '"Mesh"', "Ring", "[]",
+                                            '{"Tree":2,"Ring":1}', '{"Tree":true}')):
+            for value in wrong:
+                with self.subTest(value):
+                    self.assertRaisesRegex(burn.InvalidConfig, "InvalidConfig: .*is none of",
+                                           call, value)
 
     def test_reduce_and_broadcast(self):
         def body(peer):
@@ -156,8 +179,8 @@ class Peers(unittest.TestCase):
                 ("'MAX' is none", lambda: self.collective.all_reduce(0, 1.0, "MAX")),
                 ("None is no tensor", lambda: self.collective.all_reduce(0, None)),
                 ("None is no tensor", lambda: self.collective.reduce(0, None, "sum", 0)),
-                ("neither a NumPy", lambda: self.collective.all_reduce(0, "text")),
-                ("neither a NumPy", lambda: self.collective.broadcast(0, object())),
+                ("is no tensor", lambda: self.collective.all_reduce(0, "text")),
+                ("is no tensor", lambda: self.collective.broadcast(0, object())),
                 ("root=-1", lambda: self.collective.reduce(0, 1.0, "sum", -1)),
                 (f"peer={2**32}", lambda: self.collective.reduce(2**32, 1.0, "sum", 0)),
                 ("MEAN needs", lambda: self.collective.all_reduce(0, with_ints, "mean")),

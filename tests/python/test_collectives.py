@@ -294,7 +294,7 @@ class Arrays(RanksTest):
             frozen.flags.writeable = False
             self.assert_invalid("read-only", group.all_reduce, frozen)
             self.assert_invalid("read-only", group.all_reduce, np.zeros(3), out=frozen)
-            self.assert_invalid("neither a NumPy array", group.all_reduce, "text")
+            self.assert_invalid("is no tensor", group.all_reduce, "text")
             self.assert_invalid("dtype 'complex64'", group.all_reduce, np.zeros(3, np.complex64))
             self.assert_invalid("byte order", group.all_reduce, np.zeros(3, ">f4"))
             self.assert_invalid("out has shape [2]", group.all_reduce, np.zeros(3), out=np.zeros(2))

@@ -42,8 +42,10 @@ def _of_strategy(strategy):
 
 def _plain():
     """(object, its values) of classes that can be copied."""
-    topology = distribute.Topology(*_TOPOLOGY)
+    host, link = distribute.Host("a", (0,), 2, 1, 0), distribute.Link(50.0, 1e9)
+    topology = distribute.Topology(*_TOPOLOGY, hosts=[host], links={("a", "a"): link})
     return [
+        (host, repr), (link, repr),
         (distribute.PerReplica([np.arange(2.0), 3.0]), lambda x: [*map(np.ndarray.tolist, map(
             np.asarray, x.values)), x.devices]),
         (cross_device.Mirrored([np.arange(2.0)]), lambda x: [x.primary.tolist(), x.devices]),
@@ -56,7 +58,7 @@ def _plain():
         (distribute.DeviceOrderMode.RING, repr),
         (distribute.InputContext(2, 1, 4), lambda x: (repr(x), x.get_per_replica_batch_size(8))),
         (distribute.ValueContext(1, 2), repr),
-        (topology, lambda x: (x.device_coordinates.tolist(), x.ring_order())),
+        (topology, lambda x: (x.device_coordinates.tolist(), x.ring_order(), x.hosts, x.links)),
         (distribute.DeviceAssignment.build(topology, num_replicas=2),
          lambda x: (x.core_assignment.tolist(), x.lookup_replicas(0, 0))),
         (cluster_resolver.ClusterSpec({"worker": ["a:1"], "ps": {3: "b:1"}}),
@@ -67,7 +69,7 @@ def _plain():
         *((kind("INVALID_ARGUMENT", "Other: no"), lambda x: (str(x), vars(x)))
           for kind in vars(burn).values()
           if inspect.isclass(kind) and issubclass(kind, burn.CollectiveError)),
-        (burn.AllReduceStrategy(), type)]
+        (burn.AllReduceStrategy.Tree(2), type)]
 
 
 class Copies(RanksTest):

@@ -180,7 +180,8 @@ class Arguments(unittest.TestCase):
 
     def test_reduce_op(self):
         for wrong in ("MAX", 3, None):
-            value_error(self, lambda: self.ops.reduce(wrong, self.value, "CPU:0"))
+            with self.assertRaisesRegex(tutti.Error, "no valid ReduceOp; give one of SUM, MEAN"):
+                self.ops.reduce(wrong, self.value, "CPU:0")
         self.assertIs(ReduceOp("sum"), SUM)
 
     def test_group(self):

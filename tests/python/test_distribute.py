@@ -2,6 +2,7 @@
 What is computed is tested in C++ (tests/distribute); here it is the way there and back."""
 
 import collections
+import contextvars
 import gc
 import os
 import threading
@@ -111,6 +112,34 @@ class Strategies(unittest.TestCase):
             distribute.get_strategy()
         self.assertIsNone(distribute.get_replica_context())
 
+    def test_replicas_have_the_context_variables_of_the_caller(self):
+        variable = contextvars.ContextVar("variable", default=0)
+        for replicas in (1, 2):
+            variable.set(5)
+            seen = Strategy(local_replicas=replicas).run(lambda: (variable.get(), object())[0])
+            self.assertEqual(seen, 5)
+
+    def test_less_common_names(self):
+        strategy = Strategy(local_replicas=2)
+        extended = strategy.extended
+        with strategy.scope():
+            v = Variable(2.0, synchronization="ON_READ", aggregation="SUM")
+        ids = extended.call_for_each_replica(lambda x: replica_id() + x, (1,), {})
+        self.assertEqual(ids.values, (1, 2))
+        extended.call_for_each_replica(v.assign_add, (1.0,))
+        self.assertEqual(extended.read_var(v), 6.0)
+        with extended.colocate_vars_with(v):
+            self.assertEqual(extended.non_slot_devices([v]), extended.worker_devices)
+        for foreign in (3.0, v):
+            with self.assertRaisesRegex(ValueError, "scope of this strategy"):
+                Strategy().extended.colocate_vars_with(foreign)
+        topology = distribute.Topology([1, 1, 1, 4], [[[0, 0, 0, core] for core in range(4)]])
+        paired = Strategy(None, distribute.DeviceAssignment.build(topology, [1, 1, 1, 2],
+                                                                  num_replicas=2))
+        devices = paired.run(lambda: [*distribute.get_replica_context().devices])
+        self.assertEqual([name.values[1] for name in devices],
+                         [f"/job:worker/task:0/device:GPU:{i}" for i in (2, 3)])
+
     def test_what_a_replica_raises_is_raised(self):
         strategy = Strategy(local_replicas=2)
 
@@ -187,6 +216,14 @@ class Strategies(unittest.TestCase):
 
 
 class Ranks(RanksTest):
+    def test_a_group_is_a_cluster_of_workers(self):
+        def body(group):
+            own = Strategy(group=group).cluster_resolver
+            return own.task_type, own.task_id, own.cluster_spec().num_tasks("worker")
+
+        with mock.patch.dict("os.environ", {"TF_CONFIG": CHIEF % 1}):  # It is for another cluster.
+            self.assertEqual(self.on_ranks(body), [("worker", 0, 2), ("worker", 1, 2)])
+
     def test_strategies_over_a_group(self):
         def body(group):
             strategy = Strategy(group=group, local_replicas=1 + group.rank)
@@ -444,6 +481,55 @@ class Resolvers(unittest.TestCase):
                 resolvers.ClusterSpec(wrong)
         with self.assertRaises(TypeError):
             resolvers.SimpleClusterResolver({"worker": ["a:1"]})
+
+        sparse = resolvers.ClusterSpec({"ps": {2: "p:1", 0: "p:0"}, "worker": []})
+        self.assertEqual(sparse.job_tasks("ps"), ["p:0", None, "p:1"])
+        self.assertEqual(sparse.job_tasks("worker"), [])
+        self.assertRaises(ValueError, sparse.job_tasks, "chief")
+
+    def test_tasks_that_are_set(self):
+        with mock.patch.dict("os.environ", {"TF_CONFIG": CHIEF % 1}):
+            spec = resolvers.TFConfigClusterResolver().cluster_spec()
+            simple = resolvers.SimpleClusterResolver(spec, "m:1", "worker", 1, rpc_layer="grpc")
+            for resolver in (simple, resolvers.TFConfigClusterResolver(),
+                             resolvers.UnionResolver(simple)):
+                resolver.task_type, resolver.task_id, resolver.rpc_layer = "chief", 0, "http"
+                self.assertEqual((resolver.task_type, resolver.task_id, resolver.rpc_layer),
+                                 ("chief", 0, "http"))
+                self.assertTrue(resolver.placement()["is_chief"])
+                self.assertEqual(resolver.cluster_spec(), spec)
+                self.assertEqual(resolver.master("worker", 0), "http://h1:1")
+                resolver.rpc_layer = None
+                self.assertIsNone(resolver.rpc_layer)
+            with self.assertRaises(ValueError):
+                simple.task_id = "first"
+            self.assertEqual(simple.task_id, 0)
+        kubernetes = resolvers.KubernetesClusterResolver()
+        kubernetes.task_type, kubernetes.task_id = "worker", 3
+        self.assertEqual((kubernetes.task_type, kubernetes.task_id), ("worker", 3))
+        with self.assertRaisesRegex(AttributeError, "UnionResolver"):
+            resolvers.MPIClusterResolver().task_id = 1
+
+    def test_defaults_of_strategies(self):
+        alone = Strategy().cluster_resolver
+        self.assertEqual((alone.task_type, alone.task_id, alone.cluster_spec().as_dict()),
+                         (None, None, {}))
+        config = '{"cluster":{"worker":["h:1"]},"task":{"type":"worker","index":0}}'
+        with mock.patch.dict("os.environ", {"TF_CONFIG": config}):
+            own = Strategy().cluster_resolver
+            self.assertIsInstance(own, resolvers.TFConfigClusterResolver)
+            self.assertEqual((own.task_type, own.task_id), ("worker", 0))
+            given = resolvers.SimpleClusterResolver(resolvers.ClusterSpec({}))
+            self.assertIs(Strategy(given).cluster_resolver, given)
+        launch = {"TUTTI_RANK": "0", "TUTTI_WORLD_SIZE": "1", "RANK": "0", "WORLD_SIZE": "1",
+                  "MASTER_ADDR": "h", "MASTER_PORT": "7"}
+        with mock.patch.dict("os.environ", launch):
+            own = resolvers.default_resolver(0, 1, from_variables=True)
+            self.assertEqual((own.task_type, own.task_id, own.cluster_spec().as_dict()),
+                             ("worker", 0, {"worker": ["h:7"]}))
+            os.environ.update(RANK="1", WORLD_SIZE="2")  # Of another launcher than TUTTI_RANK.
+            own = resolvers.default_resolver(0, 2, from_variables=True)
+            self.assertEqual((own.task_id, own.placement()["rank"]), (0, 0))
 
     def test_any_object_that_tells_a_cluster(self):
         class Theirs:

@@ -20,6 +20,30 @@ class Torch(unittest.TestCase):
         for (_, parameter), own in zip(means, model.parameters()):
             self.assertIs(parameter, own)
 
+    def test_sparse_gradients_of_an_embedding(self):
+        table = torch.nn.Embedding(6, 2, sparse=True)
+        towers = []
+        for rows in ([1, 1, 5], [5, 0]):
+            table.zero_grad()
+            table(torch.tensor(rows)).square().sum().backward()
+            towers.append([(table.weight.grad.clone(), table.weight)])
+        (mean, parameter), = average_gradients(towers)
+        self.assertIs(parameter, table.weight)
+        self.assertEqual(mean._indices().tolist(), [[0, 1, 5]])
+        expected = (towers[0][0][0].to_dense() + towers[1][0][0].to_dense()) / 2
+        self.assertTrue(torch.allclose(mean.to_dense(), expected))
+        rows, = average_gradients([[tower[0][0]] for tower in towers], sum_duplicates=False)
+        self.assertEqual(rows._indices().tolist(), [[1, 1, 5, 5, 0]])
+        grads = [tower[0][0].clone().requires_grad_() for tower in towers]
+        ended, = average_gradients([[grad] for grad in grads])
+        self.assertTrue(torch.equal(ended.detach().to_dense(), mean.to_dense()))
+        with self.assertRaisesRegex(RuntimeError, "no gradient passes through"):
+            torch.sparse.sum(ended).backward()
+        table.weight.grad = mean
+        before = table.weight.detach().clone()
+        torch.optim.SGD([table.weight], 1.0).step()
+        self.assertTrue(torch.allclose(table.weight.detach(), before - expected))
+
     def test_bf16_is_rounded_to_even(self):
         towers = [[torch.tensor([1.0], dtype=torch.bfloat16)],
                   [torch.tensor([1.0078125], dtype=torch.bfloat16)]]

@@ -55,6 +55,11 @@ class Tensors(unittest.TestCase):
         for dtype in (torch.bfloat16, torch.float32, torch.int64):
             with strategy.scope():
                 variable = distribute.Variable(x.to(dtype))
+                for name in (dtype, str(dtype), str(dtype).removeprefix("torch.")):
+                    for initial in (x, x.to(torch.bfloat16)):
+                        given = distribute.Variable(initial, dtype=name).value()
+                        self.assertIs(given.dtype, dtype)
+                        self.assertTrue(torch.equal(given, initial.to(dtype)))
             self.assertEqual(variable.assign([2, 5]).value().tolist(), [2, 5])
             self.assertIs(variable.value().dtype, dtype)
 

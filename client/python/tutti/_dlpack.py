@@ -139,7 +139,9 @@ def _device_of(x):
     """The number of the kind of device that x is on."""
     try:
         return int(x.__dlpack_device__()[0])
-    except (TypeError, IndexError, ValueError) as error:
+    except (MemoryError, Error):
+        raise
+    except Exception as error:  # Whatever the producer's code raises.
         raise invalid(f"this {type(x).__name__} names no device of DLPack: {error}") from error
 
 

@@ -13,6 +13,8 @@ LONG = {"float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16"
         "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool", "int16": "i16",
         "uint16": "u16", "uint32": "u32", "uint64": "u64"}
 _NUMPY = {short: long for long, short in LONG.items()}
+# By NumPy's scalar types: to ask a dtype for its name takes microseconds.
+_OF_TYPE = {numpy.dtype(long).type: short for long, short in LONG.items() if short != "bf16"}
 # Key of the metadata that marks a uint16 dtype as bf16, for which NumPy has no dtype.
 _MARK = "tutti"
 _BF16 = numpy.dtype("uint16", metadata={_MARK: "bf16"})
@@ -27,6 +29,9 @@ _HINTS = {  # By prefix of the name.
     "uint2": "convert it to u8 and back",
     "float128": "convert it to f64 with astype",
     "longdouble": "convert it to f64 with astype",
+    "string": "pass numbers, such as tf.io.decode_raw(x, tf.uint8)",
+    "str": "pass numbers, such as the bytes of a text: numpy.frombuffer(text.encode(), 'u1')",
+    "bytes": "pass numbers: numpy.frombuffer(x, 'u1')",
     "object": "convert it with astype, as numpy.asarray(x, dtype='float64') does",
 }
 
@@ -43,7 +48,7 @@ def dtype_name(dtype):
         dtype = numpy.dtype(dtype)
     if isinstance(dtype, numpy.dtype) and _MARK in (dtype.metadata or {}):
         return dtype.metadata[_MARK]
-    text = text_of(dtype)
+    text = _OF_TYPE.get(getattr(dtype, "type", None)) or text_of(dtype)
     name = LONG.get(text, text)
     if name not in DTYPES:
         raise unknown(text)

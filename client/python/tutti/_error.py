@@ -1,8 +1,8 @@
-"""The exception of the package."""
+"""The exceptions of the package."""
 
 
 class Error(RuntimeError):
-    """Raised by every call that fails.
+    """Raised by every call that fails; for a wrong argument also a ValueError.
 
     code: the name of one of gRPC's canonical codes, such as "FAILED_PRECONDITION". message: what
     failed, where, and what to do about it. rank, host: the rank and the name of the host to blame,
@@ -21,6 +21,30 @@ class Error(RuntimeError):
         return type(self), (self.code, self.message, self.rank, self.host)
 
 
+class InvalidArgument(Error, ValueError):
+    """A tutti.Error with the code INVALID_ARGUMENT, which is also a ValueError."""
+
+
+class AlreadyExists(Error, KeyError):
+    """A tutti.Error with the code ALREADY_EXISTS, which is also a KeyError."""
+
+    __str__ = Error.__str__
+
+
+class OutOfRange(Error, IndexError):
+    """A tutti.Error with the code OUT_OF_RANGE, which is also an IndexError."""
+
+
+_ERRORS = {"INVALID_ARGUMENT": InvalidArgument, "ALREADY_EXISTS": AlreadyExists,
+           "OUT_OF_RANGE": OutOfRange}
+
+
+def error_of(code, message, rank=None, host=None):
+    """The Error to raise for a code's name: also a ValueError for INVALID_ARGUMENT, a KeyError for
+    ALREADY_EXISTS and an IndexError for OUT_OF_RANGE."""
+    return _ERRORS.get(code, Error)(code, message, rank, host)
+
+
 def text_of(error):
     """What an exception says, for other ranks."""
     try:
@@ -30,5 +54,21 @@ def text_of(error):
 
 
 def invalid(message):
-    """An Error about a wrong argument, to raise."""
-    return Error("INVALID_ARGUMENT", message)
+    """An InvalidArgument about a wrong argument, to raise."""
+    return InvalidArgument("INVALID_ARGUMENT", message)
+
+
+class naming:
+    """A context. An Error that is raised within begins with `what`, the argument that it is
+    about."""
+
+    def __init__(self, what):
+        self._what = what
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, _):
+        if isinstance(error, Error):
+            raise error_of(error.code, f"{self._what}: {error.message}", error.rank,
+                           error.host) from None

@@ -9,31 +9,13 @@ import ctypes
 import pathlib
 from ctypes import POINTER, c_char_p, c_int, c_void_p
 
-from tutti._error import Error, text_of
+from tutti._error import error_of, text_of
 from tutti._handle import Handle
 from tutti._library import ErrorView, library_path
 from tutti._library import library as _tutti
 from tutti._waiting import interruptible
 
 _NAME = "libtutti_frameworks.so"
-
-
-class InvalidArgument(Error, ValueError):
-    """A tutti.Error with the code INVALID_ARGUMENT, which is also a ValueError."""
-
-
-class AlreadyExists(Error, KeyError):
-    """A tutti.Error with the code ALREADY_EXISTS, which is also a KeyError."""
-
-    __str__ = Error.__str__
-
-
-class OutOfRange(Error, IndexError):
-    """A tutti.Error with the code OUT_OF_RANGE, which is also an IndexError."""
-
-
-_ERRORS = {"INVALID_ARGUMENT": InvalidArgument, "ALREADY_EXISTS": AlreadyExists,
-           "OUT_OF_RANGE": OutOfRange}
 
 
 def _candidates():
@@ -67,17 +49,6 @@ def declare(functions):
 declare({"tutti_frameworks_version": (c_char_p, []),
          "tutti_frameworks_last_error": (POINTER(ErrorView), []),
          "tutti_frameworks_refuse": (c_int, [c_void_p, c_char_p])})
-
-
-def error_of(code, message, rank=None, host=None):
-    """The Error to raise for a code's name: also a ValueError for INVALID_ARGUMENT, a KeyError for
-    ALREADY_EXISTS and an IndexError for OUT_OF_RANGE."""
-    return _ERRORS.get(code, Error)(code, message, rank, host)
-
-
-def invalid(message):
-    """An InvalidArgument about a wrong argument, to raise."""
-    return InvalidArgument("INVALID_ARGUMENT", message)
 
 
 @contextlib.contextmanager

@@ -98,10 +98,11 @@ class Group(Unique):
 
     Arrays are NumPy arrays or objects with DLPack in CPU memory, such as torch tensors, of any
     strides, or contiguous ones on a GPU, with DLPack or __cuda_array_interface__. Inputs may also
-    be numbers and lists. New arrays are torch's if the input is, else NumPy's. Elements are floats
-    of 16 to 64 bits, integers of 8 to 64 bits, or bools. bfloat16 is that of torch, JAX, TensorFlow
-    or ml_dtypes, or a uint16 array with dtype="bf16" or of empty(..., "bf16"). Arrays from empty()
-    are not copied; others are, whole or block by block.
+    be numbers, lists, variables of TensorFlow and Keras, and objects with __array__. New arrays are
+    of torch, TensorFlow, JAX or another library of the array API if the input is, else of NumPy.
+    Elements are floats of 16 to 64 bits, integers of 8 to 64 bits, or bools. bfloat16 is that of
+    torch, JAX, TensorFlow or ml_dtypes, or a uint16 array with dtype="bf16" or of empty(...,
+    "bf16"). Arrays from empty() are not copied; others are, whole or block by block.
 
     An array that is written to (in place, as `out`, by recv) must be known to be writable: DLPack
     capsules without a version are taken to be read-only, unless they are of torch, CuPy, Paddle,
@@ -508,6 +509,8 @@ class Group(Unique):
         """The target of an operation whose result has another shape than its source: `out`, or a
         new array."""
         target = Tensor(source.new(shape) if out is None else out, source.dtype, writable=True)
+        if out is None:
+            target.like = source.like
         return target.fits(shape, source.dtype, what)
 
     def _run(self, verb, arguments, source, target, strategy, timeout, blocking, write_back=True,
@@ -525,7 +528,7 @@ class Group(Unique):
                 return None
             if write_back:
                 target.write_back()
-            return target.x
+            return target.result()
 
         def start():
             if stream is not None and blocking:  # Nobody waits: the stream does.

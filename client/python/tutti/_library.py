@@ -7,7 +7,7 @@ import pathlib
 from ctypes import (POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_uint32, c_uint64,
                     c_void_p)
 
-from tutti._error import Error
+from tutti._error import error_of
 
 _NAME = "libtutti.so"
 _INSTALLED = "libtutti.so.0"  # Without what compilers need.
@@ -134,9 +134,10 @@ def library_path():
 def last_error():
     """The last failure of this thread, as an Error to raise."""
     view = library.tutti_last_error().contents
-    return Error(library.tutti_code_name(view.code).decode(), view.message.decode(errors="replace"),
-                 view.rank if view.rank >= 0 else None,
-                 view.host.decode(errors="replace") or None)
+    return error_of(library.tutti_code_name(view.code).decode(),
+                    view.message.decode(errors="replace"),
+                    view.rank if view.rank >= 0 else None,
+                    view.host.decode(errors="replace") or None)
 
 
 def check(code):

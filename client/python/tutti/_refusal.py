@@ -32,6 +32,18 @@ def _count(operations_of, arguments, options):
         return 1
 
 
+@contextlib.contextmanager
+def reporting(group, verb):
+    """Around the reading of the arguments of a call that is one of `verb`: what it raises is
+    reported to the other ranks, whose calls fail, too. Else they would take this rank's next call
+    for this one."""
+    try:
+        yield
+    except BaseException as error:
+        library.tutti_refuse(group._handle.pointer, COLLECTIVES[verb], *reason(error))
+        raise
+
+
 def collective(read, operations_of=lambda *_, **__: 1):
     """The collective whose arguments `read`, a method of Group, reads: it returns a function that
     makes the call. What it raises is reported to the others, also a wrong signature or Ctrl-C.

@@ -4,7 +4,7 @@ import numbers
 
 import numpy
 
-from tutti import _dlpack, _overlap, _traced
+from tutti import _dlpack, _foreign, _overlap, _traced
 from tutti._dtype import LONG, SIZES, dtype_name, numpy_dtype, own_dtype
 from tutti._error import Error, invalid
 
@@ -53,7 +53,7 @@ def strategy_text(strategy):
 
 
 class Tensor:
-    """A user's array `x` and contiguous memory with its elements.
+    """A user's array `x`, or that of a variable, and contiguous memory with its elements.
 
     If x is contiguous, that memory is x itself. Otherwise it is a copy (is_copy), which
     write_back() copies to x. Raises for an x that has no data yet, while a function is traced, and
@@ -61,8 +61,13 @@ class Tensor:
     """
 
     def __init__(self, x, dtype=None, writable=False, wants_gradient=True):
-        self.x = x
         _traced.refuse_call("this collective")
+        self.x = _foreign.held(x)
+        if writable and self.x is not x:
+            raise invalid(f"this {type(x).__name__} is not written to: it holds its array; pass "
+                          "its value, and assign the result to it")
+        x = self.x
+        self.like = x  # result() is of its kind.
         view, self._name = self._view(x, wants_gradient)
         self.dtype = (dtype_name(self._name) if dtype is None
                       else self._read_as(view, self._name, dtype))
@@ -101,31 +106,34 @@ class Tensor:
 
     @staticmethod
     def _view(x, wants_gradient):
-        if isinstance(x, numpy.ma.MaskedArray):
-            raise invalid("a masked array would be reduced without its mask; pass x.filled(value), "
-                          "or x.data to ignore the mask")
+        _foreign.refuse_masked(x)
         if isinstance(x, numpy.ndarray):
             if not x.dtype.isnative:
                 raise invalid("the array is of foreign byte order; convert it with astype")
             return x, x.dtype
-        _traced.refuse_value(x)
-        if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
-            return _dlpack.view(_traced.without_gradient(x, wants_gradient))
-        if isinstance(x, (int, float, list, tuple, numpy.generic)):
+        if isinstance(x, (int, float, complex, list, tuple, numpy.generic)):
             view = Tensor._array_of(x)
             view.flags.writeable = False
             return view, view.dtype
+        _foreign.refuse_layout(x)
+        x = _traced.without_gradient(x, wants_gradient)
+        if hasattr(x, "__dlpack__") and hasattr(x, "__dlpack_device__"):
+            return _dlpack.view(x)
         if hasattr(x, "__cuda_array_interface__"):
             return Tensor._view_cuda(x)
-        raise invalid(f"{type(x).__name__} is neither a NumPy array nor has it DLPack")
+        array = _foreign.array_of(x)
+        return array, array.dtype
 
     @staticmethod
     def _array_of(x):
         """A number, or a list of such, as an array."""
+        if isinstance(x, (list, tuple)):
+            _foreign.refuse_masked(*x)
         try:
-            return numpy.asarray(x)
+            return _foreign.native(numpy.asarray(x))
         except (ValueError, TypeError, OverflowError) as error:
-            raise invalid(f"this {type(x).__name__} is no array of numbers: {error}") from error
+            raise invalid(f"this {type(x).__name__} is no array of numbers; give numbers, and rows "
+                          f"of one length: {error}") from error
 
     @staticmethod
     def _read_as(view, name, dtype):
@@ -181,6 +189,10 @@ class Tensor:
             raise invalid(f"the result of a {type(self.x).__name__} on a GPU needs a place; give "
                           "out=")
         return numpy.empty(shape, self.array_dtype)
+
+    def result(self):
+        """What an operation returns that has written here: x, or a copy of the kind of `like`."""
+        return self.x if self.like is self.x else _foreign.like(self.x, self.like)
 
     def filled(self, value):
         """A number or a list as an array of the kind and dtype of x."""

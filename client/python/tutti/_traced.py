@@ -12,8 +12,8 @@ import sys
 from tutti._error import Error, invalid
 
 # Classes of values without data: the package, the name, what to do.
-_JIT = "call it outside of jax.jit, grad and vmap, or through jax.experimental.io_callback"
-_FUNCTION = "call it outside of tf.function, or through tf.numpy_function"
+_JIT = "call it outside of jax.jit, grad and vmap, or that of tutti.jax"
+_FUNCTION = "call it outside of tf.function, or that of tutti.tensorflow"
 _FX = "call it outside of the function that torch traces"
 _WITHOUT_DATA = {
     ("jax", "Tracer"): _JIT,
@@ -29,11 +29,17 @@ _WITHOUT_DATA = {
 }
 
 
-@functools.lru_cache(256)
-def _remedy(kind):
-    """What to do with a value of a class without data; None for other classes."""
-    names = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
-    return next((_WITHOUT_DATA[name] for name in names if name in _WITHOUT_DATA), None)
+def by_class(table):
+    """A function of a class: what a table by package and name has for it or a base; else None."""
+    @functools.lru_cache(256)
+    def find(kind):
+        names = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+        return next((table[name] for name in names if name in table), None)
+
+    return find
+
+
+_remedy = by_class(_WITHOUT_DATA)
 
 
 def refuse_value(x):
@@ -161,7 +167,11 @@ def ended_gradient(result, sources):
     needing = [x for x in sources if _tensor_of_torch(x) and x.requires_grad]
     if not needing or not _tensor_of_torch(result) or not sys.modules["torch"].is_grad_enabled():
         return result
-    return _function_without_gradient().apply(result, *needing)
+    end, torch = _function_without_gradient().apply, sys.modules["torch"]
+    if result.layout is not torch.sparse_coo:
+        return end(result, *needing)
+    return torch.sparse_coo_tensor(result._indices(), end(result._values(), *needing), result.shape,
+                                   device=result.device, check_invariants=False)
 
 
 @functools.cache

@@ -10,14 +10,16 @@ from typing import Any, Iterable, SupportsIndex
 
 import numpy
 
-from tutti import _frameworks
-from tutti._dtype import DTYPES, SIZES, own_dtype
+from tutti import _foreign, _frameworks, _traced
+from tutti._dtype import DTYPES, LONG, SIZES, own_dtype
+from tutti._error import invalid, naming
 from tutti._tensor import HostTensor
 
-Array = Any  # Of NumPy, torch or anything else with DLPack, in the host's memory; or a number.
+Array = Any  # See docs/faces.md: in the host's memory; or a number.
 INT32 = (-2**31, 2**31 - 1)  # Bounds for whole().
 INT64 = (-2**63, 2**63 - 1)
 _NAMES = {number: name for name, number in DTYPES.items()}
+_LONG = {short: long for long, short in LONG.items()}
 
 
 def whole(number, what, low, high):
@@ -26,10 +28,10 @@ def whole(number, what, low, high):
     try:
         value = operator.index(number)
     except TypeError:
-        raise _frameworks.invalid(
+        raise invalid(
             f"{what} {number!r} is no whole number; convert it with int()") from None
     if not low <= value <= high:
-        raise _frameworks.invalid(f"{what} {value} is out of range; give one from {low} to {high}")
+        raise invalid(f"{what} {value} is out of range; give one from {low} to {high}")
     return value
 
 
@@ -48,6 +50,22 @@ class IndexedSlices:
     def __repr__(self):
         return (f"IndexedSlices(values={self.values!r}, indices={self.indices!r}, "
                 f"dense_shape={self.dense_shape!r})")
+
+
+def held(value, what):
+    """What a value of the argument `what` holds: see _foreign.held()."""
+    with naming(what):
+        return _foreign.held(value)
+
+
+def slices_of(value):
+    """The IndexedSlices that a value is, also of another library; else None."""
+    if isinstance(value, numpy.ndarray):
+        return None
+    if isinstance(value, IndexedSlices):
+        return value
+    rows = _foreign.rows_of(value)
+    return None if rows is None else IndexedSlices(*rows)
 
 
 class TensorView(ctypes.Structure):
@@ -100,16 +118,20 @@ class Views:
         self._kept += [tensor, shape]
         return view
 
-    def component(self, value, device=None):
-        """The component of an array, a number or IndexedSlices. Raises InvalidArgument for what is
-        none."""
+    def component(self, value, what, device=None):
+        """The component of an array, a number or slices. Raises InvalidArgument, naming it `what`,
+        for what is none."""
         name = None if device is None else device.encode()
-        if not isinstance(value, IndexedSlices):
-            return Component(self.tensor(value), 0, TensorView(), None, 0, name)
-        shape = None if value.dense_shape is None else _sizes(value.dense_shape)
-        self._kept.append(shape)
-        return Component(self.tensor(value.values), 1, self.tensor(value.indices), shape,
-                         0 if shape is None else len(shape), name)
+        with naming(what):
+            slices = slices_of(value)
+            if slices is None:
+                return Component(self.tensor(value), 0, TensorView(), None, 0, name)
+            if slices is not value:  # Its parts do not show a gradient.
+                _traced.without_gradient(value, self._options.get("wants_gradient", True))
+            shape = None if slices.dense_shape is None else _sizes(slices.dense_shape)
+            self._kept.append(shape)
+            return Component(self.tensor(slices.values), 1, self.tensor(slices.indices), shape,
+                             0 if shape is None else len(shape), name)
 
 
 class _Memory:
@@ -131,8 +153,7 @@ class Results(_frameworks.Made):
         return _frameworks.library.tutti_results_size(self.pointer)
 
     def components(self, index, like):
-        """[(value, device)] of a value, of the kind of `like`: torch tensors where that is one or
-        has one, else NumPy arrays."""
+        """[(value, device)] of a value, of the kind of `like`, an array, a number or slices."""
         count = _frameworks.library.tutti_results_components(self.pointer, index)
         views = [self._view(index, at) for at in range(count)]
         return [(self._value(view, like), view.device.decode()) for view in views]
@@ -153,25 +174,27 @@ class Results(_frameworks.Made):
         return view
 
     def _value(self, view, like):
-        values, indices = ((like.values, like.indices) if isinstance(like, IndexedSlices)
-                           else (like, like))
-        elements = self._array(view.elements, values)
+        parts = slices_of(like)
+        elements = self._array(view.elements, like if parts is None else parts.values)
         if not view.is_sparse:
             return elements
         shape = tuple(view.dense_shape[:view.dense_rank]) if view.dense_shape else None
-        return IndexedSlices(elements, self._array(view.indices, indices), shape)
+        indices = self._array(view.indices, like if parts is None else parts.indices)
+        return _foreign.slices_like(IndexedSlices(elements, indices, shape), like)
 
     def _array(self, view, like):
         shape = tuple(view.shape[:view.rank])
         name = _NAMES[view.dtype]
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(like, torch.Tensor):
+            dtype = getattr(torch, _LONG[name])
             if 0 in shape:
-                return torch.empty(shape, dtype=like.dtype)
+                return torch.empty(shape, dtype=dtype, device="cpu")
             memory = torch.from_numpy(self._bytes(view, shape, SIZES[name]))
-            return memory.view(like.dtype).reshape(shape)
+            return memory.view(dtype).reshape(shape)
         dtype = own_dtype(like, name)
-        return self._bytes(view, shape, dtype.itemsize).view(dtype).reshape(shape)
+        array = self._bytes(view, shape, dtype.itemsize).view(dtype).reshape(shape)
+        return _foreign.like(array, like)
 
     def _bytes(self, view, shape, itemsize):
         """The memory of an array, which keeps the results."""

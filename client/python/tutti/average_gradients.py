@@ -9,15 +9,17 @@
 docs/average_gradients.md compares with the variants of this function.
 """
 
+import contextlib
 import ctypes
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_size_t, c_void_p
 from typing import Any, Iterable
 
-from tutti import _frameworks, _traced
-from tutti._frameworks import invalid, library, told_to_others
+from tutti import _foreign, _frameworks, _traced
+from tutti._error import Error, invalid, naming
+from tutti._frameworks import library, told_to_others
 from tutti._group import Group
 from tutti._tensor import choice_of, strategy_text
-from tutti._values import Component, IndexedSlices, Results, Views
+from tutti._values import Component, IndexedSlices, Results, Views, held, slices_of
 from tutti._waiting import interruptible
 
 __all__ = ["IndexedSlices", "average_gradients"]
@@ -72,25 +74,39 @@ def _split(item):
 
 
 def _parts_of(gradient):
-    """The arrays of a gradient."""
-    return [gradient.values] if isinstance(gradient, IndexedSlices) else [gradient]
+    """What of a gradient a tape may watch."""
+    slices = slices_of(gradient)
+    return [gradient] if slices is None else [gradient, slices.values]
+
+
+def _name_of(tower, index):
+    """How messages call a gradient."""
+    return f"tower {tower}, gradient {index}"
+
+
+def _held(tower, index, item):
+    """An item with what its gradient holds."""
+    gradient, variable, is_pair = _split(item)
+    gradient = held(gradient, _name_of(tower, index))
+    return (gradient, variable) if is_pair else gradient
 
 
 def _text_of(variable):
-    """The text that stands for a variable: itself, or its name."""
+    """The text that stands for a variable: itself, or its path or name."""
     if isinstance(variable, str):
         return variable
-    name = getattr(variable, "name", None)
-    return name if isinstance(name, str) else ""
+    names = (getattr(variable, "path", None), getattr(variable, "name", None))  # path: of Keras.
+    return next((name for name in names if isinstance(name, str)), "")
 
 
-def _gradient(views, kept, item):
+def _gradient(views, kept, item, what):
     gradient, variable, _ = _split(item)
     component = None
-    for part in _parts_of(gradient):
-        _traced.refuse_recorded(part)
+    with naming(what):
+        for part in _parts_of(gradient):
+            _traced.refuse_recorded(part)
     if gradient is not None:
-        component = ctypes.pointer(views.component(gradient))
+        component = ctypes.pointer(views.component(gradient, what))
         kept.append(component)
     return _Gradient(component, _text_of(variable).encode())
 
@@ -105,9 +121,20 @@ def _number(value, what):
 
 
 def _like(towers, index):
-    """The first gradient of a variable that is there."""
-    gradients = (_split(tower[index])[0] for tower in towers)
-    return next(gradient for gradient in gradients if gradient is not None)
+    """What the mean of a variable's gradients is to be like: the first that this process has, else
+    the variable, else the first gradient of any; None where there is none."""
+    own = [_split(tower[index]) for tower in towers]
+    like = _first(gradient for gradient, _, _ in own)
+    if like is None:
+        with contextlib.suppress(Error):  # Of a variable without data.
+            like = _first(_foreign.held(variable) for _, variable, _ in own
+                          if _foreign.is_value(variable))
+    return _first(_split(item)[0] for tower in towers for item in tower) if like is None else like
+
+
+def _first(values):
+    """The first one that is there, or None."""
+    return next((value for value in values if value is not None), None)
 
 
 def _result(towers, index, components):
@@ -126,11 +153,12 @@ class _Call:
 
     def __init__(self, tower_grads, group, options):
         self._group = group  # Outlives the call.
-        self.towers = _towers_of(tower_grads, group)
+        self.towers = [[_held(t, i, item) for i, item in enumerate(tower)]
+                       for t, tower in enumerate(_towers_of(tower_grads, group))]
         # The gradients are the end of the calculation: they need none of their own.
         self._views, self._kept = Views(wants_gradient=False), []
-        gradients = [_gradient(self._views, self._kept, item)
-                     for tower in self.towers for item in tower]
+        gradients = [_gradient(self._views, self._kept, item, _name_of(t, i))
+                     for t, tower in enumerate(self.towers) for i, item in enumerate(tower)]
         self._arguments = ((_Gradient * len(gradients))(*gradients),
                            (c_size_t * len(self.towers))(*map(len, self.towers)),
                            len(self.towers), ctypes.byref(options), _pointer(group))
@@ -165,7 +193,8 @@ def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, no
 
     tower_grads: a list of towers, each a list of (gradient, variable) or of gradients, in the same
     order. With a group: the towers of this process, or the list of its only one. Gradients are
-    NumPy arrays, torch tensors, anything else with DLPack, numbers, IndexedSlices, or None.
+    arrays of any library, numbers, slices, or None; the means are of their kind (docs/faces.md),
+    where this process has None of that of the variable, else of its other gradients.
 
     group: a tutti.Group; the mean is over the towers of all ranks, and the same bits on each. All
     ranks make the same calls in the same order. If they disagree, or one of them refuses its
@@ -181,8 +210,8 @@ def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, no
 
     sum_duplicates: of IndexedSlices, sums the rows of one index, in order of the indices.
 
-    compare_variables: whether the ranks of a group must give the same variables, by name (.name, or
-    a text in the variable's place).
+    compare_variables: whether the ranks of a group must give the same variables, by name (.path,
+    which those of Keras have, else .name; or a text in the variable's place).
 
     timeout, strategy, reproducible: as in Group's collectives. Where a rank has several towers,
     their sum is its value.
@@ -200,11 +229,5 @@ def average_gradients(tower_grads: Iterable[Any], group: Group | None = None, no
                            (clip_norm, clip_global_norm), timeout, strategy, reproducible)
         call = _Call(tower_grads, group, options)
     results = call.run() if group is None else interruptible(call.run)
-    return [_result(call.towers, i, _components(results, call.towers, i))
+    return [_result(call.towers, i, results.components(i, _like(call.towers, i)))
             for i in range(len(results))]
-
-
-def _components(results, towers, index):
-    """The components of a mean: of the kind of the first gradient that this process has."""
-    has_any = any(_split(tower[index])[0] is not None for tower in towers)
-    return results.components(index, _like(towers, index) if has_any else None)

@@ -16,11 +16,13 @@ is a CollectiveError of burn's name. docs/burn.md says what differs.
 import contextlib
 import ctypes
 import enum
+import json
+import re
 from ctypes import POINTER, c_char_p, c_int, c_int32, c_int64, c_uint32, c_void_p
 from typing import Any
 
 from tutti import _frameworks
-from tutti._error import Error, text_of
+from tutti._error import Error, invalid, text_of
 from tutti._group import Group
 from tutti._handle import Unique, leave_at_exit
 from tutti._tensor import choice_of, strategy_text
@@ -161,21 +163,67 @@ def _named(code, message, rank=None, host=None):
     return kind(code, message, rank, host)
 
 
+def _invalid_config(why):
+    return InvalidConfig("INVALID_ARGUMENT", f"InvalidConfig: {why}")
+
+
 class ReduceOperation(enum.Enum):
     """Sum, or the mean over all peers. Names are accepted as well, in any case."""
     Sum = "SUM"
     Mean = "MEAN"
 
 
-class AllReduceStrategy:
-    """Centralized, Tree(arity) or Ring, as texts: "tree:2" does as well."""
-    Centralized = "centralized"
-    Ring = "ring"
+class AllReduceStrategy(str):
+    """Centralized, Tree(arity) or Ring. It is a text, such as "tree:2", which does as well. Made of
+    another text than these, and of an arity that is not 1 to 2**24 - 1, it raises InvalidConfig."""
 
-    @staticmethod
-    def Tree(arity: int) -> str:
+    __slots__ = ()
+    Centralized: "AllReduceStrategy"
+    Ring: "AllReduceStrategy"
+
+    def __new__(cls, text: str) -> "AllReduceStrategy":
+        tree = re.fullmatch("tree:([1-9][0-9]*)", text)
+        if text not in ("centralized", "ring") and not (tree and int(tree[1]) < 2**24):
+            raise _invalid_config(f"{text!r} is none of centralized, tree:N with N from 1 to "
+                                  f"{2**24 - 1}, ring")
+        return super().__new__(cls, text)
+
+    @classmethod
+    def Tree(cls, arity: int) -> "AllReduceStrategy":
         """Each peer of the tree has `arity` children."""
-        return f"tree:{arity}"
+        return cls(f"tree:{_api.whole(arity, 'arity')}")
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "AllReduceStrategy":
+        """Reads what serde writes for burn's enumeration: "Ring", or {"Tree":2}. InvalidConfig:
+        another text."""
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = None
+        if isinstance(value, dict) and list(value) == ["Tree"] and type(value["Tree"]) is int:
+            return cls.Tree(value["Tree"])
+        if value not in ("Centralized", "Ring"):
+            raise _invalid_config(f'{text!r} is none of "Centralized", {{"Tree":N}}, "Ring"')
+        return cls(value.lower())
+
+    def to_json(self) -> str:
+        """What serde writes for burn's enumeration."""
+        return json.dumps({"Tree": self.arity} if self.arity else self.capitalize(),
+                          separators=(",", ":"))
+
+    @property
+    def arity(self) -> int | None:
+        """How many children a node of a Tree has; None for the others."""
+        return int(self[len("tree:"):]) if self.startswith("tree:") else None
+
+    def __repr__(self) -> str:
+        name = f"Tree({self.arity})" if self.arity else self.capitalize()
+        return f"AllReduceStrategy.{name}"
+
+
+AllReduceStrategy.Centralized = AllReduceStrategy("centralized")
+AllReduceStrategy.Ring = AllReduceStrategy("ring")
 
 
 class CollectiveConfig:
@@ -251,7 +299,7 @@ def _as_c(name, value):
         try:
             return strategy_text(value)
         except Error as error:
-            raise InvalidConfig(error.code, f"InvalidConfig: {name}: {error.message}") from None
+            raise _invalid_config(f"{name}: {error.message}") from None
     if name.endswith("address"):
         if value is not None and not isinstance(value, str):
             raise TypeError(f"{name}={value!r} must be a text, or None")
@@ -261,10 +309,9 @@ def _as_c(name, value):
     try:
         number = _api.whole(value, name)
     except ValueError as error:
-        raise InvalidConfig("INVALID_ARGUMENT", f"InvalidConfig: {error}") from None
+        raise _invalid_config(error) from None
     if number < 0:
-        raise InvalidConfig("INVALID_ARGUMENT", f"InvalidConfig: {name}={number} is below 0; "
-                            "None is for what is not set")
+        raise _invalid_config(f"{name}={number} is below 0; None is for what is not set")
     return number
 
 
@@ -286,8 +333,8 @@ def _operation(op):
 def _tensor(tensor):
     with _named_errors():
         if tensor is None:
-            raise Error("INVALID_ARGUMENT", "None is no tensor; only broadcast() takes it")
-        return _api.tensor_of(tensor)
+            raise invalid("None is no tensor; only broadcast() takes it")
+        return _api.tensor_of(tensor, "tensor")
 
 
 class Collective(Unique):

@@ -9,7 +9,7 @@ component on each of several devices, in one process or with one process a rank.
 With group= every rank passes the components of its own devices, and all ranks make the same calls
 in the same order: ops = tfd.HierarchicalCopyAllReduce(group=tutti.join()).
 
-Values are NumPy arrays, torch tensors and anything else with DLPack, numbers, and IndexedSlices.
+Values are arrays of any library, numbers and slices, and results are of their kind: docs/faces.md.
 Wrong arguments raise a tutti.Error that is a ValueError, too; other failures a tutti.Error. If the
 ranks of a group disagree about a call, or one of them refuses its arguments, all of them raise it.
 docs/cross_device.md compares with TensorFlow.
@@ -17,17 +17,17 @@ docs/cross_device.md compares with TensorFlow.
 
 import ctypes
 import enum
+import operator
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_void_p
 from typing import Any, Iterable, Sequence, SupportsIndex
 
-import numpy
-
-from tutti import _frameworks
-from tutti._frameworks import check, invalid, library, told_to_others
+from tutti import _foreign, _frameworks
+from tutti._error import invalid
+from tutti._frameworks import check, library, told_to_others
 from tutti._group import Group
 from tutti._handle import Unique
 from tutti._tensor import choice_of
-from tutti._values import INT32, INT64, Component, IndexedSlices, Results, Views, whole
+from tutti._values import INT32, INT64, Component, IndexedSlices, Results, Views, held, whole
 from tutti._waiting import interruptible
 
 __all__ = ["CommunicationImplementation", "CommunicationOptions", "CrossDeviceOps",
@@ -70,7 +70,19 @@ _frameworks.declare({
 class _NamedInEitherCase(enum.Enum):
     @classmethod
     def _missing_(cls, value):
-        return cls.__members__.get(value.upper()) if isinstance(value, str) else None
+        name = own_name(value, cls)
+        member = cls.__members__.get(name.upper()) if isinstance(name, str) else None
+        if member is None:
+            raise invalid(f"{value!r} is no valid {cls.__name__}; give one of "
+                          f"{', '.join(cls.__members__)}")
+        return member
+
+
+def own_name(value: Any, kind: type[enum.Enum]) -> Any:
+    """The name of a member of TensorFlow's enumeration that is called as `kind`; else `value`."""
+    is_theirs = (isinstance(value, enum.Enum)
+                 and type(value).__name__.removesuffix("V2") == kind.__name__)
+    return value.name if is_theirs else value
 
 
 class ReduceOp(_NamedInEitherCase):
@@ -166,18 +178,18 @@ class Mirrored(_Distributed):
         return self.values[0]
 
 
-def _distributed(value):
-    """A value as PerReplica or Mirrored: one that is on no devices is of one replica."""
+def _distributed(value, what="per_replica_value"):
+    """A value as PerReplica or Mirrored of what its components hold: one that is on no devices is
+    of one replica."""
     if isinstance(value, _Distributed):
-        return value
+        values = [held(one, f"{what}, value {i}") for i, one in enumerate(value.values)]
+        if all(map(operator.is_, values, value.values)):
+            return value
+        return (Mirrored if isinstance(value, Mirrored) else PerReplica)(values, value.devices)
     if isinstance(value, (list, tuple, dict)) or value is None:
-        raise invalid(f"Cannot convert the {type(value).__name__} to a PerReplica object; pass "
-                      "PerReplica(values)")
-    return PerReplica([value])
-
-
-def _is_array(value):
-    return isinstance(value, (numpy.ndarray, IndexedSlices)) or hasattr(value, "__dlpack__")
+        raise invalid(f"{what}: Cannot convert the {type(value).__name__} to a PerReplica object; "
+                      "pass PerReplica(values)")
+    return PerReplica([held(value, what)])
 
 
 def _devices_of(destinations):
@@ -190,7 +202,7 @@ def _devices_of(destinations):
         return (destinations,)
     if isinstance(destinations, (list, tuple)) and all(isinstance(d, str) for d in destinations):
         return tuple(destinations)
-    if _is_array(destinations):
+    if _foreign.is_value(destinations):
         return ("/device:CPU:0",)
     raise invalid("destinations must be one of a PerReplica or Mirrored object, an array, a "
                   f"device string or a list of such, not {destinations!r}")
@@ -201,9 +213,9 @@ def _devices_view(destinations):
     return _Devices((c_char_p * len(names))(*(name.encode() for name in names)), len(names))
 
 
-def _reduction_view(views, value, destinations):
-    components = [views.component(one, device)
-                  for one, device in zip(value.values, value.devices)]
+def _reduction_view(views, value, destinations, what="per_replica_value"):
+    components = [views.component(one, f"{what}, value {i}", device)
+                  for i, (one, device) in enumerate(zip(value.values, value.devices))]
     return _Reduction((Component * len(components))(*components), len(components),
                       _devices_view(destinations))
 
@@ -224,7 +236,12 @@ def _pairs_of(value_destination_pairs):
             raise invalid("Each element of `value_destination_pairs` should be a tuple.")
         if len(pair) != 2:
             raise invalid("Each element of `value_destination_pairs` should be a tuple of size 2.")
-    return [(_distributed(value), destinations) for value, destinations in value_destination_pairs]
+    return [(_distributed(value, _pair_name(i)), destinations)
+            for i, (value, destinations) in enumerate(value_destination_pairs)]
+
+
+def _pair_name(index):
+    return f"value_destination_pairs[{index}]"
 
 
 def _like(value):
@@ -286,7 +303,8 @@ class CrossDeviceOps(Unique):
         views = Views()
         with told_to_others(self._group):
             pairs = _pairs_of(value_destination_pairs)
-            reductions = [_reduction_view(views, *pair) for pair in pairs]
+            reductions = [_reduction_view(views, *pair, _pair_name(i))
+                          for i, pair in enumerate(pairs)]
             arguments = (_op_name(reduce_op), (_Reduction * len(pairs))(*reductions), len(pairs),
                          _options_view(options))
         results = self._call(views, library.tutti_cross_device_batch_reduce, *arguments)
@@ -299,7 +317,8 @@ class CrossDeviceOps(Unique):
         `root`, where the others pass a tensor of the same shape and dtype. Returns as reduce()."""
         views = Views()
         with told_to_others(self._group):
-            component = views.component(tensor)
+            tensor = held(tensor, "tensor")
+            component = views.component(tensor, "tensor")
             devices = _devices_view(destinations)
             arguments = (ctypes.byref(component), ctypes.byref(devices),
                          whole(root, "root", *INT32), _options_view(options))
@@ -314,9 +333,12 @@ def _op_name(reduce_op):
 def _options_view(options):
     if options is None:
         return None
-    if not isinstance(options, CommunicationOptions):
+    if isinstance(options, CommunicationOptions):
+        return options._view()
+    fields = ("bytes_per_pack", "timeout_seconds", "implementation")  # TensorFlow's have these.
+    if not all(hasattr(options, field) for field in fields):
         raise invalid(f"options {options!r} are no CommunicationOptions")
-    return options._view()
+    return CommunicationOptions(*(getattr(options, field) for field in fields))._view()
 
 
 class HierarchicalCopyAllReduce(CrossDeviceOps):

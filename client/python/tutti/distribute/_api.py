@@ -10,7 +10,8 @@ from ctypes import (CFUNCTYPE, POINTER, byref, c_char_p, c_int, c_int32, c_int64
                     c_void_p)
 
 from tutti import _error
-from tutti._frameworks import Made, check, declare, error_of, invalid, library
+from tutti._error import invalid
+from tutti._frameworks import Made, check, declare, library
 from tutti._tensor import HostTensor, choice_of
 from tutti._values import Results, TensorView
 from tutti._waiting import interruptible
@@ -163,12 +164,10 @@ def call_of(structure="", options=None):
                        choice(getattr(options, "reproducible", None))))
 
 
-def tensor_of(value, **options):
-    """A leaf as contiguous memory, with the options of a Tensor. Raises ValueError if it has
-    none."""
-    if value is None:
-        raise ValueError("None is no tensor; leave it out of the structure")
-    try:
+def tensor_of(value, what="value", **options):
+    """A leaf of the argument `what` as contiguous memory, with the options of a Tensor. Raises
+    InvalidArgument, which names the argument, if it has none."""
+    with _error.naming(what):
+        if value is None:
+            raise invalid("None is no tensor; leave it out of the structure")
         return HostTensor(value, **options)
-    except _error.Error as error:
-        raise error_of(error.code, error.message) from None

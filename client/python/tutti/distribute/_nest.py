@@ -1,28 +1,163 @@
-"""Nested structures: dicts, lists and tuples, whose leaves are all other values."""
+"""Nested structures: dicts, lists, tuples, None within them, dataclasses, and what a program has
+registered with the pytrees of JAX or torch. All other values are leaves, and so is None alone."""
+
+import copy
+import dataclasses
+import enum
+import functools
+import hashlib
+import numbers
+import re
+import sys
+
+from tutti import _foreign
+from tutti._error import invalid
+from tutti.cross_device import Mirrored, PerReplica
+
+_LEAVES = (str, bytes, numbers.Number, type, PerReplica, Mirrored)
+_STATIC_MAX = 80  # Characters of static parts in a description; longer ones become a checksum.
 
 
-def _children(tree):
-    """The parts of a structure in the order of its leaves, or None for a leaf."""
+@dataclasses.dataclass
+class _Node:
+    """One level of a structure. keys: what distinguishes the parts, or None for their places.
+    build(parts): such a level with other parts."""
+    opening: str
+    closing: str
+    parts: list
+    build: object
+    keys: list | None = None
+
+
+def _node(tree):
+    """The uppermost level of a structure, or None for a leaf."""
+    if tree is None:
+        return _Node("-", "", [], lambda parts: None)
     if isinstance(tree, dict):
-        return [tree[key] for key in sorted(tree)]
-    return list(tree) if isinstance(tree, (list, tuple)) else None
+        return _dict_node(tree)
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return _Node(type(tree).__name__ + "(", ")", list(tree), type(tree)._make, tree._fields)
+    if isinstance(tree, list):
+        return _Node("[", "]", list(tree), type(tree))
+    if isinstance(tree, tuple):
+        return _Node("(", ")", list(tree), _tuple_maker(type(tree)))
+    if isinstance(tree, _LEAVES) or _foreign.is_value(tree):
+        return None
+    return _registered_node(tree) or _dataclass_node(tree)
+
+
+def _tuple_maker(kind):
+    """What makes a tuple of this class of its items, whatever its own constructor takes."""
+    if kind.__new__ is tuple.__new__ or hasattr(kind, "n_sequence_fields"):  # As os.stat_result.
+        return kind
+    return functools.partial(tuple.__new__, kind)
+
+
+def _dict_node(tree):
+    keys = _ordered(tree)
+
+    def build(parts):
+        built = copy.copy(tree)  # Keeps the class and the order.
+        for key, part in zip(keys, parts):
+            built[key] = part
+        return built
+
+    return _Node("{", "}", [tree[key] for key in keys], build, keys)
+
+
+def _ordered(keys):
+    """The keys in an order that is the same on all ranks, where _name_of() takes them."""
+    try:
+        return sorted(keys)
+    except TypeError:  # The types differ, or have no order.
+        return sorted(keys, key=lambda key: (type(key).__name__, _rank_of(key)))
+
+
+def _rank_of(key):
+    """A text that sorts a key among those of its type."""
+    return key.name if isinstance(key, enum.Enum) else repr(key)
+
+
+def _name_of(key):
+    """A key as all ranks write it."""
+    if isinstance(key, tuple):
+        return f"({','.join(map(_name_of, key))})"
+    if key is None or isinstance(key, (str, bytes, numbers.Real, enum.Enum)):
+        return str(key) if isinstance(key, enum.Enum) else repr(key)
+    raise invalid(f"a dict has the key {key!r}, a {type(key).__name__}, whose place may differ "
+                  "between ranks; use texts, numbers, enumerations or tuples of them")
+
+
+def _registered_node(tree):
+    """One level of what the pytrees of JAX or torch know."""
+    jax, torch = sys.modules.get("jax.tree_util"), sys.modules.get("torch.utils._pytree")
+
+    def is_part(x):
+        return x is not tree
+
+    if jax is not None:
+        parts, structure = jax.tree_flatten(tree, is_leaf=is_part)
+        if not _is_leaf(tree, parts):
+            return _Node(_opening(tree, structure.node_data()[1]), ")", parts, structure.unflatten)
+    if torch is not None:
+        parts, structure = torch.tree_flatten(tree, is_leaf=is_part)
+        if not _is_leaf(tree, parts):
+            return _Node(_opening(tree, structure.context), ")", parts,
+                         lambda parts: torch.tree_unflatten(parts, structure))
+    return None
+
+
+def _is_leaf(tree, parts):
+    return len(parts) == 1 and parts[0] is tree
+
+
+def _opening(tree, static):
+    """The class of a registered node and what it keeps beside its parts, such as their keys, as all
+    ranks write it: without addresses of this process."""
+    text = "" if static is None else re.sub(" at 0x[0-9a-f]+", "", repr(static))
+    if len(text) > _STATIC_MAX:
+        text = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return f"{type(tree).__name__}<{text}>(" if text else f"{type(tree).__name__}("
+
+
+def _dataclass_node(tree):
+    if not dataclasses.is_dataclass(tree):
+        return None
+    names = [field.name for field in dataclasses.fields(tree) if hasattr(tree, field.name)]
+    before = [getattr(tree, name) for name in names]
+
+    def build(parts):
+        if all(part is old for part, old in zip(parts, before)):
+            return tree  # It may be a program's own object, which replicas share.
+        built = copy.copy(tree)
+        for name in list(getattr(built, "__dict__", ())):
+            if isinstance(getattr(type(built), name, None), functools.cached_property):
+                del built.__dict__[name]  # It is of the old parts.
+        for name, part in zip(names, parts):
+            object.__setattr__(built, name, part)  # Also of frozen ones.
+        return built
+
+    return _Node(type(tree).__name__ + "(", ")", before, build, names)
 
 
 def flatten(tree):
     """The leaves; those of dicts by ascending key."""
-    parts = _children(tree)
-    return [tree] if parts is None else [leaf for part in parts for leaf in flatten(part)]
+    return [tree] if tree is None else _flatten(tree)
+
+
+def _flatten(tree):
+    node = _node(tree)
+    return [tree] if node is None else [leaf for part in node.parts for leaf in _flatten(part)]
 
 
 def pack(tree, leaves):
     """A structure like `tree` with other leaves, from an iterator."""
-    if isinstance(tree, dict):
-        packed = {key: pack(tree[key], leaves) for key in sorted(tree)}
-        return type(tree)((key, packed[key]) for key in tree)
-    if not isinstance(tree, (list, tuple)):
-        return next(leaves)
-    parts = [pack(part, leaves) for part in tree]
-    return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return next(leaves) if tree is None else _pack(tree, leaves)
+
+
+def _pack(tree, leaves):
+    node = _node(tree)
+    return next(leaves) if node is None else node.build([_pack(p, leaves) for p in node.parts])
 
 
 def map_leaves(function, tree):
@@ -31,23 +166,29 @@ def map_leaves(function, tree):
 
 
 def describe(tree):
-    """How the leaves are nested, such as "{'a':*,'b':[*,*]}"."""
-    if isinstance(tree, dict):
-        return "{" + ",".join(f"{key!r}:{describe(tree[key])}" for key in sorted(tree)) + "}"
-    if isinstance(tree, (list, tuple)):
-        brackets = "[]" if isinstance(tree, list) else "()"
-        return brackets[0] + ",".join(map(describe, tree)) + brackets[1]
-    return "*"
+    """How the leaves are nested, such as "{'a':*,'b':[*,*]}". Raises InvalidArgument for keys whose
+    order may differ between ranks."""
+    return "*" if tree is None else _describe(tree)
+
+
+def _describe(tree):
+    node = _node(tree)
+    if node is None:
+        return "*"
+    names = [""] * len(node.parts) if node.keys is None else [f"{_name_of(k)}:" for k in node.keys]
+    parts = ",".join(name + _describe(part) for name, part in zip(names, node.parts))
+    return node.opening + parts + node.closing
 
 
 def regroup(trees, join):
     """One structure whose leaves are join([leaf of each tree]). Where the structures differ, the
     parts that differ are leaves."""
-    first = trees[0]
-    same = all(type(tree) is type(first) for tree in trees)
-    if same and isinstance(first, dict) and all(tree.keys() == first.keys() for tree in trees):
-        return type(first)((key, regroup([tree[key] for tree in trees], join)) for key in first)
-    if same and isinstance(first, (list, tuple)) and len({len(tree) for tree in trees}) == 1:
-        parts = [regroup(list(parts), join) for parts in zip(*trees)]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
-    return join(trees)
+    nodes = [_node(tree) for tree in trees]
+    first = nodes[0]
+    if first is None or any(type(tree) is not type(trees[0]) for tree in trees) or any(
+            node is None or (node.opening, node.keys, len(node.parts))
+            != (first.opening, first.keys, len(first.parts))
+            for node in nodes):
+        return join(trees)
+    return first.build([regroup(list(parts), join)
+                        for parts in zip(*(node.parts for node in nodes))])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
+import functools
+import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from ctypes import c_int64
@@ -17,12 +21,12 @@ from tutti._handle import Unique, leave_at_exit
 from tutti._values import IndexedSlices, views_of
 from tutti._waiting import interruptible
 from tutti.cross_device import Mirrored
-from tutti.distribute import _api, _data, _nest
-from tutti.distribute._topology import DeviceAssignment
+from tutti.distribute import _api, _data, _discovery, _nest
+from tutti.distribute._topology import DeviceAssignment, Topology
 from tutti.distribute._values import (CommunicationOptions, InputContext, PerReplica, ReduceOp,
                                       ValueContext, name_of)
 from tutti.distribute._variable import Variable
-from tutti.distribute.cluster_resolver import ClusterResolver, resolver_of
+from tutti.distribute.cluster_resolver import ClusterResolver, default_resolver, resolver_of
 
 _LOCAL = (PerReplica, Mirrored, Variable)  # Have a value of each replica of this process.
 _strategies = weakref.WeakValueDictionary()  # By handle, for those of a thread's context.
@@ -66,6 +70,11 @@ class ReplicaContext(Unique):
     def num_replicas_in_sync(self) -> int:
         """The number of replicas of all processes."""
         return self.strategy.num_replicas_in_sync
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of this replica's logical devices."""
+        return tuple(self.strategy.devices[self.index])
 
     def all_reduce(self, reduce_op: ReduceOp | str, value: Any,
                    options: CommunicationOptions | None = None) -> Any:
@@ -118,6 +127,7 @@ class _Run:
         self.strategy = strategy
         self.results = [None] * len(strategy.local_replica_ids)
         self._call = (function, args, kwargs)
+        self._contexts = [contextvars.copy_context() for _ in self.results]
         self._errors = []  # Of replicas and merges, the first one first.
         self._arguments = [None] * len(self.results)
         self._merged = None
@@ -129,6 +139,8 @@ class _Run:
         function, args, kwargs = self._call
         try:
             args, kwargs = _select(args, replica.index), _select(kwargs, replica.index)
+            if len(self.results) > 1:  # On a thread of its own.
+                function = functools.partial(self._contexts[replica.index].run, function)
             self.results[replica.index] = function(*args, **kwargs)
         except BaseException as error:  # Raised again by Strategy.run().
             self._errors.append(error)
@@ -235,6 +247,29 @@ class StrategyExtended(Unique):
                                for copy, result in zip(copies, results)]))
         return None if group else PerReplica(results)
 
+    def call_for_each_replica(self, fn: Callable[..., Any], args: Sequence[Any] = (),
+                              kwargs: dict[str, Any] | None = None) -> Any:
+        """As Strategy.run()."""
+        return self._strategy.run(fn, args, kwargs)
+
+    def read_var(self, v: Variable) -> Any:
+        """As v.value()."""
+        return v.value()
+
+    def colocate_vars_with(self, colocate_with_variable: Variable
+                           ) -> contextlib.AbstractContextManager[None]:
+        """A context without effect: variables have no devices. ValueError: not a variable of this
+        strategy."""
+        if getattr(colocate_with_variable, "strategy", None) is not self._strategy:
+            raise ValueError(f"colocate_with_variable={colocate_with_variable!r} must be a "
+                             "Variable that was made in the scope of this strategy")
+        return contextlib.nullcontext()
+
+    def non_slot_devices(self, var_list: Any) -> tuple[str, ...]:
+        """worker_devices, whatever the variables."""
+        del var_list
+        return self.worker_devices
+
     def value_container(self, value: Any) -> Any:
         """The value itself."""
         return value
@@ -277,6 +312,7 @@ class Strategy(Unique):
                  timeout: float | None = None, reproducible: bool | None = None) -> None:
         if group is not None and not isinstance(group, Group):
             raise TypeError(f"group={group!r} must be a tutti.Group")
+        self._group = group
         owner = group and group._handle
         given = owner and owner.pointer
         with told_to_others(group):
@@ -284,6 +320,7 @@ class Strategy(Unique):
             assignment = device_assignment or experimental_device_assignment
             if assignment is not None and not isinstance(assignment, DeviceAssignment):
                 raise TypeError(f"device_assignment={assignment!r} must be a DeviceAssignment")
+            self._topology = assignment and assignment.topology
             options = _api.to_json({
                 "device_assignment": assignment and assignment.options,
                 "local_replicas": _api.whole(local_replicas, "local_replicas"), "job": job,
@@ -301,15 +338,27 @@ class Strategy(Unique):
         self.devices = told["devices"]
         self.extended = StrategyExtended(self)
         self.replicas_by_handle = {}
+        self._resolver = self._resolver or default_resolver(self.rank, self.world_size,
+                                                            from_variables=group is None)
 
     def __repr__(self):
         return (f"<tutti.distribute.Strategy with replicas {self.local_replica_ids} of "
                 f"{self.num_replicas_in_sync}>")
 
     @property
-    def cluster_resolver(self) -> ClusterResolver | None:
-        """The resolver that was given, or None."""
+    def cluster_resolver(self) -> ClusterResolver:
+        """The resolver that was given, else one that tells what the strategy goes by: TF_CONFIG,
+        the variables of `tutti run`, or its processes as workers. A process alone has an empty one,
+        with a task_type of None."""
         return self._resolver
+
+    @property
+    def topology(self) -> Topology:
+        """That of the device assignment; else that of the job, as discover() has it, found at the
+        first use, which every process must make."""
+        if self._topology is None:
+            self._topology = _discovery.topology_of(self, self._group and self._group.hosts)
+        return self._topology
 
     @contextlib.contextmanager
     def scope(self) -> Iterator[Strategy]:
@@ -317,9 +366,18 @@ class Strategy(Unique):
         tutti.Error, a RuntimeError, within another strategy's scope."""
         check(_api.function("strategy_enter")(self.handle.pointer))
         try:
-            yield self
+            with self._warning_of_foreign_variables():
+                yield self
         finally:
             check(_api.function("strategy_leave")(self.handle.pointer))
+
+    def _warning_of_foreign_variables(self):
+        """A context in which a variable of TensorFlow, or of Keras on it, is warned of: nothing
+        keeps those of several processes equal."""
+        tensorflow = sys.modules.get("tensorflow")
+        if self.num_replicas_in_sync == 1 or not hasattr(tensorflow, "variable_creator_scope"):
+            return contextlib.nullcontext()
+        return tensorflow.variable_creator_scope(_create_with_warning)
 
     def require_cross_replica(self, call: str) -> None:
         """Raises within a replica's function, and within the scope of another strategy."""
@@ -477,6 +535,17 @@ class Strategy(Unique):
         first."""
         replica = get_replica_context()
         return self.devices[replica.index if replica else 0]
+
+
+def _create_with_warning(create, **options):
+    """A creator of variables for TensorFlow. A program that has loaded tutti.tensorflow knows."""
+    if "tutti.tensorflow" not in sys.modules:
+        warnings.warn("a variable of TensorFlow or Keras was made in the scope of a strategy of "
+                      "tutti.distribute, which does not keep it equal on all replicas: model.fit() "
+                      "would train every process alone; compile the model with "
+                      "tutti.tensorflow.DistributedOptimizer, or make a tutti.distribute.Variable",
+                      RuntimeWarning, stacklevel=2)
+    return create(**options)
 
 
 def _reduce_shared(op, value):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy
 
@@ -15,6 +16,22 @@ class DeviceOrderMode(enum.IntEnum):
     AUTO = 0
     RING = 1
     MESH = 2
+
+
+class Host(NamedTuple):
+    """A host of a job: its name, the tasks on it, and its cores, NUMA nodes and GPUs."""
+    name: str
+    tasks: tuple[int, ...]
+    cores: int
+    numa_nodes: int
+    gpus: int
+
+
+class Link(NamedTuple):
+    """What was measured of the way from one host to another: the time of a small message, in
+    microseconds, and the rate, in bytes per second; 0 where it was not."""
+    latency_us: float
+    bytes_per_s: float
 
 
 def _lists(numbers, argument):
@@ -30,13 +47,22 @@ def _lists(numbers, argument):
 
 class Topology:
     """mesh_shape: 4 sizes, x, y, z and core. device_coordinates: [task][device][4]. Raises
-    ValueError for points outside of the mesh, or with two devices."""
+    ValueError for points outside of the mesh, or with two devices.
+
+    That of discover() has the hosts along x, in the order of a ring that avoids links which are at
+    least twice as slow as the median one, and the devices of each host's tasks along the core.
+    hosts: in this order. links: by the names of two hosts, those that were measured. Others have
+    none of both."""
 
     num_tasks: int
     num_tpus_per_task: int
+    hosts: tuple[Host, ...]
+    links: dict[tuple[str, str], Link]
 
-    def __init__(self, mesh_shape: Any, device_coordinates: Any,
-                 device_type: str = "GPU") -> None:
+    def __init__(self, mesh_shape: Any, device_coordinates: Any, device_type: str = "GPU", *,
+                 hosts: Iterable[Host] = (),
+                 links: Mapping[tuple[str, str], Link] | None = None) -> None:
+        self.hosts, self.links = tuple(hosts), dict(links or {})
         self.options = {"mesh_shape": _lists(mesh_shape, "mesh_shape"),
                         "device_coordinates": _lists(device_coordinates, "device_coordinates"),
                         "device_type": device_type}

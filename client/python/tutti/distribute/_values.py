@@ -2,7 +2,7 @@
 
 import enum
 
-from tutti.cross_device import CommunicationOptions, PerReplica, ReduceOp
+from tutti.cross_device import CommunicationOptions, PerReplica, ReduceOp, own_name
 from tutti.distribute import _api
 
 __all__ = ["CommunicationOptions", "InputContext", "PerReplica", "ReduceOp", "ValueContext",
@@ -28,8 +28,7 @@ class VariableSynchronization(enum.Enum):
 def name_of(value, kind, argument):
     """The name of a member of an enumeration, or of one given by name, as bytes. C++ refuses what
     is none."""
-    if isinstance(value, kind):
-        return value.value.encode()
+    value = own_name(value, kind)
     if isinstance(value, str):
         return value.encode()
     raise TypeError(f"{argument}={value!r} must be a {kind.__name__} or its name")

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from tutti import _traced
-from tutti._dtype import asked_dtype
-from tutti._error import Error
-from tutti._frameworks import check, error_of, invalid
+from tutti import _foreign, _traced
+from tutti._error import Error, invalid
+from tutti._frameworks import check
 from tutti._handle import Unique
 from tutti._values import views_of
 from tutti.distribute import _api
@@ -24,12 +23,26 @@ _FLOATS = ("f32", "f64", "f16", "bf16")
 
 
 def _converted(value, dtype):
+    """The initial value, as a Tensor, in the dtype that is asked for."""
+    tensor = _api.tensor_of(value, "initial_value")
     if dtype is None:
-        return value
+        return tensor
     try:
-        return numpy.asarray(value, asked_dtype(dtype))
-    except Error as error:
-        raise error_of(error.code, error.message) from None
+        array = _foreign.converted(tensor.x, dtype)
+    except Error:
+        raise
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise invalid(f"initial_value {tensor.x!r} is no array of {dtype}: {error}") from error
+    return _api.tensor_of(array, "initial_value")
+
+
+def _trainable(given, synchronization):
+    """Whether a variable is, by the rule of TensorFlow: None means all but ON_READ."""
+    is_on_read = synchronization.upper() == b"ON_READ"
+    if given and is_on_read:
+        raise invalid("an ON_READ variable cannot be trainable; leave trainable out, or choose "
+                      "another synchronization")
+    return not is_on_read if given is None else given
 
 
 class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
@@ -56,23 +69,24 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
     _instead = ("keep its value, v.numpy(), and give it to assign(), or to another Variable in the "
                 "strategy's scope, on every process")
 
-    def __init__(self, initial_value: Any, trainable: bool = True, name: str = "Variable",
+    def __init__(self, initial_value: Any, trainable: bool | None = None, name: str = "Variable",
                  dtype: Any = None,
                  synchronization: VariableSynchronization | str = VariableSynchronization.AUTO,
                  aggregation: VariableAggregation | str = VariableAggregation.NONE) -> None:
         from tutti.distribute._strategy import get_strategy  # Which imports this module.
         self.strategy = get_strategy()
-        self.trainable, self.name = trainable, name
+        self.name = name
         self.synchronization, self.aggregation = synchronization, aggregation
         self.strategy.require_cross_replica("Variable()")
         with self.strategy.telling():
             if not isinstance(name, str):
                 raise TypeError(f"name={name!r} must be a text")
             value = initial_value() if callable(initial_value) else initial_value
-            initial = _api.tensor_of(_converted(value, dtype))
+            initial = _converted(value, dtype)
             names = (name.encode(),
                      name_of(synchronization, VariableSynchronization, "synchronization"),
                      name_of(aggregation, VariableAggregation, "aggregation"))
+            self.trainable = _trainable(trainable, names[1])
             if names[2] == b"MEAN" and initial.dtype not in _FLOATS:
                 raise invalid(f"variable {name!r} of {initial.dtype} has no MEAN; give it a float "
                               "dtype, or aggregate by SUM or ONLY_FIRST_REPLICA")
@@ -100,7 +114,17 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
         return self._update(b"assign_sub", value)
 
     def value(self) -> Any:
-        """Its value, as a new array: see the class."""
+        """Its value, as a new array of the kind of the initial value: see the class."""
+        return self._read(self._source.x)
+
+    read_value = value
+
+    def numpy(self) -> Any:
+        """Its value as a NumPy array."""
+        return self._read(self._source.x if isinstance(self._source.x, numpy.ndarray) else None)
+
+    def _read(self, like):
+        """Its value, as a new array of the kind of `like`, or of NumPy for None."""
         def read():
             return _api.results_of("variable_value", self._handle.pointer)
 
@@ -108,13 +132,7 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
         together = _api.function("current_replica")() is None
         if together:
             self.strategy.require_cross_replica("value()")
-        return (self.strategy.wait(read) if together else read()).tensor(0, self._source.x)
-
-    read_value = value
-
-    def numpy(self) -> Any:
-        """Its value as a NumPy array."""
-        return numpy.asarray(self.value())
+        return (self.strategy.wait(read) if together else read()).tensor(0, like)
 
     @property
     def values(self) -> tuple[Any, ...]:
@@ -125,14 +143,14 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, dtype=None, copy=None):
         del copy  # Always a new array.
-        return numpy.asarray(self.value(), dtype)
+        return numpy.asarray(self.numpy(), dtype)
 
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
         if any(isinstance(out, Variable) for out in options.get("out", ())):
             raise invalid(f"numpy.{ufunc.__name__} cannot write into variable {self.name!r}, as "
                           "v -= x or out=v would; use v.assign_sub(x), v.assign_add(x) or "
                           "v.assign(value)")
-        inputs = (numpy.asarray(x) if isinstance(x, Variable) else x for x in inputs)
+        inputs = (x.numpy() if isinstance(x, Variable) else x for x in inputs)
         return getattr(ufunc, method)(*inputs, **options)
 
     def __float__(self) -> float:
@@ -140,8 +158,6 @@ class Variable(Unique, numpy.lib.mixins.NDArrayOperatorsMixin):
 
     def _tensor(self, value):
         """A value as it is; numbers and lists in the variable's dtype."""
-        if isinstance(value, Variable):
-            value = value.value()
         if isinstance(value, (bool, int, float, list, tuple)):
             value = self._source.filled(value)
         return _api.tensor_of(value)

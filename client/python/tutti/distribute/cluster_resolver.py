@@ -12,10 +12,11 @@ from tutti.distribute import _api
 
 
 class ClusterSpec:
-    """The tasks of a cluster: {job: [address, ...]}, or {job: {index: address}}."""
+    """The tasks of a cluster: {job: [address, ...]}, or {job: {index: address}}; or what another
+    ClusterSpec has, also TensorFlow's."""
 
-    def __init__(self, cluster: ClusterSpec | dict[str, Any]) -> None:
-        if isinstance(cluster, ClusterSpec):
+    def __init__(self, cluster: Any) -> None:
+        if hasattr(cluster, "as_dict"):  # Also TensorFlow's.
             cluster = cluster.as_dict()
         if not isinstance(cluster, dict):
             raise TypeError(f"cluster={cluster!r} must be a dict from jobs to addresses, or a "
@@ -48,6 +49,12 @@ class ClusterSpec:
                              f"{list(tasks)}")
         return tasks[task_index]
 
+    def job_tasks(self, job_name: str) -> list[str | None]:
+        """The addresses of a job's tasks by index, with None where one is missing. Raises
+        ValueError if there is no such job."""
+        tasks = self._job(job_name)
+        return [tasks.get(index) for index in range(max(tasks, default=-1) + 1)]
+
     def _job(self, name):
         if name not in self._jobs:
             raise ValueError(f"job_name={name!r} is not in the cluster, which has {self.jobs}")
@@ -79,14 +86,27 @@ def _tasks(job, tasks):
 
 
 class ClusterResolver(Unique):
-    """Base of the resolvers. What a method tells is read again at each call."""
+    """Base of the resolvers. What a method tells is read again at each call.
+
+    task_type, task_id and rpc_layer can be set where the constructor takes them; later strategies
+    and unions go by the new ones."""
 
     _instead = "make another one with the same arguments; cluster_spec() can be copied"
 
     def __init__(self, options: dict[str, Any], parts: Sequence[ClusterResolver] = ()) -> None:
+        self._make(options, parts)
+
+    def _make(self, options, parts):
         pointers = (ctypes.c_void_p * len(parts))(*(part.handle.pointer for part in parts))
         self.handle = _api.make("resolver_create", "resolver_free", _api.to_json(options),
-                                  pointers, len(parts))
+                                pointers, len(parts))
+        self._options, self._parts = options, parts
+
+    def _set(self, name, value):
+        if name not in self._options or self._options["kind"] == "slurm":
+            raise AttributeError(f"{name} of a {type(self).__name__} is what its launcher tells; "
+                                 f"pass UnionResolver(resolver, {name}={value!r}) instead of it")
+        self._make({**self._options, name: value}, self._parts)
 
     def _ask(self, get, **more):
         return _api.ask("resolver_ask", self.handle.pointer, _api.to_json({"get": get, **more}))
@@ -117,10 +137,18 @@ class ClusterResolver(Unique):
         """The job of this process's task, or None."""
         return self._ask("task")[0]
 
+    @task_type.setter
+    def task_type(self, task_type: str | None) -> None:
+        self._set("task_type", task_type)
+
     @property
     def task_id(self) -> int | None:
         """The index of this process's task, or None."""
         return self._ask("task")[1]
+
+    @task_id.setter
+    def task_id(self, task_id: int | None) -> None:
+        self._set("task_id", task_id)
 
     @property
     def environment(self) -> str:
@@ -131,6 +159,10 @@ class ClusterResolver(Unique):
     def rpc_layer(self) -> str | None:
         """"grpc", or None for none."""
         return self._ask("rpc_layer") or None
+
+    @rpc_layer.setter
+    def rpc_layer(self, rpc_layer: str | None) -> None:
+        self._set("rpc_layer", rpc_layer)
 
 
 def _json_of(spec):
@@ -232,6 +264,21 @@ class MPIClusterResolver(ClusterResolver):
 
 
 UnionClusterResolver = UnionResolver
+
+
+def default_resolver(rank, world_size, from_variables):
+    """That of a strategy which was given none, of these ranks. from_variables: it has asked
+    TF_CONFIG and the variables of `tutti run`."""
+    if from_variables and "TF_CONFIG" in os.environ:
+        return TFConfigClusterResolver()
+    told = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if (from_variables and {"TUTTI_WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
+            and told == (str(rank), str(world_size))):
+        return TorchrunClusterResolver()
+    if world_size == 1:
+        return SimpleClusterResolver(ClusterSpec({}))
+    workers = ClusterSpec({"worker": [""] * world_size})  # Their addresses are not known.
+    return SimpleClusterResolver(workers, task_type="worker", task_id=rank)
 
 
 def resolver_of(given):
