@@ -142,6 +142,12 @@ class Peers(unittest.TestCase):
             with self.assertRaisesRegex(AttributeError, words):
                 setattr(config, name, 2)
         self.assertEqual(config.num_devices, 3)
+        of_json = CollectiveConfig(local_all_reduce_strategy={"Tree": 2})
+        self.assertEqual(of_json, CollectiveConfig())
+        self.assertEqual(hash(of_json), hash(CollectiveConfig()))
+        self.assertEqual(of_json.local_all_reduce_strategy.to_json(), '{"Tree":2}')
+        for wrong in ("treee:2", {"Tree": "2"}, 3):
+            self.assertFalse(config.with_local_reduce_strategy(wrong).is_valid(), wrong)
         partial = config.with_num_nodes(2)
         self.assertFalse(partial.is_valid())
         self.expect(burn.InvalidConfig, "all or none", self.collective.register, 0, "cpu", partial)

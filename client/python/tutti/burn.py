@@ -254,7 +254,9 @@ class CollectiveConfig:
         for name in fields:
             if name not in self._DEFAULTS:
                 raise TypeError(f"{name!r} is no field; these are: {', '.join(self._DEFAULTS)}")
-        self.__dict__["_fields"] = {**self._DEFAULTS, **fields}
+        self.__dict__["_fields"] = {
+            name: _strategy_of(value) if name.endswith("strategy") else value
+            for name, value in {**self._DEFAULTS, **fields}.items()}
 
     def __getattr__(self, name: str) -> Any:
         """A field, or with_<field>(value): a copy with another value."""
@@ -275,6 +277,9 @@ class CollectiveConfig:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, CollectiveConfig) and self._fields == other._fields
 
+    def __hash__(self) -> int:
+        return hash(tuple(self._fields.items()))
+
     def __repr__(self) -> str:
         return f"CollectiveConfig({', '.join(f'{k}={v!r}' for k, v in self._fields.items())})"
 
@@ -291,6 +296,15 @@ class CollectiveConfig:
         """The config for C."""
         values = (_as_c(name, value) for name, value in self._fields.items())
         return ctypes.byref(_Config(*values))
+
+
+def _strategy_of(value):
+    """A field as an AllReduceStrategy; what is none stays, to be refused where it is used."""
+    with contextlib.suppress(InvalidConfig, TypeError):
+        if isinstance(value, dict):
+            return AllReduceStrategy.from_json(json.dumps(value))
+        return AllReduceStrategy(value)
+    return value
 
 
 def _as_c(name, value):
