@@ -2,12 +2,14 @@
 
 import os
 import sys
+import threading
 
 import numpy as np
 import tensorflow as tf
 
 import tutti
 import tutti.tensorflow as tft
+from tutti.tensorflow._operations import run
 
 DTYPES = (tf.float32, tf.float64, tf.float16, tf.bfloat16, tf.int32, tf.int64, tf.uint8)
 OPS = {"sum": np.sum, "min": np.min, "max": np.max, "prod": np.prod}
@@ -176,6 +178,43 @@ def check_options():
         assert gradient_of(lambda v, call=call: tf.reduce_sum(call(v)), x) is not None
 
 
+def check_order():
+    """An operation does not overtake those within functions, loops and branches before it."""
+    seen, counter = [], tf.Variable(0.0)
+
+    def step(name, x):
+        def function(arrays):
+            if name == "within":
+                threading.Event().wait(0.05)  # Others could begin.
+            seen.append(name)
+            return arrays
+
+        return run(function, [x], [x.shape])[0]
+
+    def within(x):
+        counter.assign_add(1.0)
+        return step("within", x)
+
+    def loop(x):
+        for _ in tf.range(1):
+            within(x)
+
+    def branch(x):
+        if counter >= 0.0:
+            within(x)
+
+    for inner in (tf.function(within), loop, branch):
+        @tf.function
+        def outer(x, inner=inner):
+            inner(x)
+            return step("after", x)
+
+        for _ in range(3):
+            outer(tf.constant(1.0))
+        assert seen == ["within", "after"] * 3, seen
+        seen.clear()
+
+
 def check_joining_again(total):
     """A graph goes on in the next job, also where the group was left by itself."""
     tft.shutdown()
@@ -213,6 +252,7 @@ else:
     check_slices()
     check_refusals()
     check_options()
+    check_order()
     compiled = tf.function(tft.all_reduce)
     compiled(tf.ones(2))
     check_joining_again(compiled)

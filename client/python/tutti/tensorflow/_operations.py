@@ -5,6 +5,7 @@ the program, which is the same on all ranks. A structure of tensors is one opera
 looked up when an operation runs, so that a graph works for the next job, too.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,16 +25,29 @@ Tensors = list[Any]
 def run(function: Callable[[Arrays], Arrays], tensors: Sequence[Any], shapes: Sequence[Any],
         dtypes: Sequence[Any] | None = None) -> Tensors:
     """What function(arrays) returns, as tensors of these shapes, and of the dtypes of `tensors`
-    unless given; in a graph when that runs."""
+    unless given; in a graph when that runs, after all of the program that were before it."""
     dtypes = [tensor.dtype for tensor in tensors] if dtypes is None else dtypes
     if all(hasattr(tensor, "numpy") for tensor in tensors) and tf.executing_eagerly():
         arrays = function([numpy.asarray(tensor.numpy()) for tensor in tensors])
         return [tf.convert_to_tensor(array, dtype) for array, dtype in zip(arrays, dtypes)]
-    results = tf.numpy_function(lambda *arrays: function([numpy.asarray(a) for a in arrays]),
-                                list(tensors), list(dtypes))
+    order = _order()
+    count, *results = tf.numpy_function(
+        lambda count, *arrays: [count + 1, *function([numpy.asarray(a) for a in arrays])],
+        [order.read_value(), *tensors], [tf.int64, *dtypes])
+    count.set_shape(())
+    order.assign(count)
     for result, shape in zip(results, shapes):
         result.set_shape(shape)
     return results
+
+
+@functools.cache
+def _order():
+    """The number of operations that graphs have run. Each reads and sets it, because TensorFlow
+    orders what uses a variable also between functions, loops and branches; operations without one
+    may overtake those that are within."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        return tf.Variable(0, trainable=False, dtype=tf.int64, name="tutti_operations")
 
 
 def _linear(function: Callable[[Arrays], Arrays], adjoint: Callable[[Tensors], Tensors],
