@@ -4,6 +4,7 @@ What is computed is tested in C++ (tests/distribute); here it is the way there a
 import collections
 import contextvars
 import gc
+import itertools
 import os
 import threading
 import unittest
@@ -354,6 +355,28 @@ class Data(unittest.TestCase):
             lambda context: (np.array([i]) for i in range(6)))
         got = [[x.tolist() for x in batch.values] for batch in batches]
         self.assertEqual(got, [[[0], [1], [2], [3]], [[4], [5], [], []]])
+
+    def test_data_that_would_begin_again(self):
+        """An iterator is not asked again after its end."""
+        class Restarting:
+            def __init__(self, batches):
+                self.batches, self.left = batches, list(batches)
+
+            def __iter__(self):
+                return self
+
+            def __next__(self):
+                if self.left:
+                    return self.left.pop(0)
+                self.left = list(self.batches)
+                raise StopIteration
+
+        strategy = Strategy(local_replicas=2)
+        of_replicas = strategy.distribute_datasets_from_function(
+            lambda context: Restarting([np.array([i]) for i in range(3)]))
+        shared = strategy.experimental_distribute_dataset(Restarting([np.arange(2)] * 3))
+        for batches, expected in ((of_replicas, 2), (shared, 3)):
+            self.assertEqual(len(list(itertools.islice(batches, 9))), expected)
 
     def test_batch_sizes(self):
         context = distribute.InputContext(1, 0, 4)

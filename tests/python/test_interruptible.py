@@ -1,5 +1,6 @@
 """Blocking calls end with Ctrl-C, and raise what they raise."""
 
+import gc
 import os
 import signal
 import threading
@@ -51,14 +52,30 @@ class Interruptible(unittest.TestCase):
         self.assertNotIn(interruptible(threading.get_ident), idents)
         goes_on.set()
 
+    def test_a_thread_without_calls_ends(self):
+        with mock.patch.object(_waiting, "_IDLE_SECONDS", 0.01):
+            _waiting._idle.clear()
+            helper = interruptible(threading.current_thread)
+            helper.join(60)
+        self.assertFalse(helper.is_alive())
+        self.assertFalse(_waiting._idle)
+        self.assertEqual(interruptible(lambda: 7), 7)
+
     def test_a_call_keeps_nothing(self):
+        """Without the garbage collector."""
         class Argument:
             pass
 
         argument = Argument()
         seen = weakref.ref(argument)
-        with self.assertRaises(ValueError):
-            interruptible(lambda kept=argument: int("x"))
+        gc.disable()
+        self.addCleanup(gc.enable)
+        _waiting._idle.clear()
+        with mock.patch.object(_waiting, "_IDLE_SECONDS", 600):
+            try:
+                interruptible(lambda kept=argument: int("x"))
+            except ValueError:
+                pass
         del argument
         never, deadline = threading.Event(), time.monotonic() + 60
         while seen() is not None and time.monotonic() < deadline:

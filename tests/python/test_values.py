@@ -5,6 +5,7 @@ import collections
 import dataclasses
 import enum
 import functools
+import itertools
 import time
 import types
 import unittest
@@ -43,6 +44,13 @@ def doors(x):
         "value": [lambda: strategy.reduce("SUM", PerReplica([x])),
                   replica(lambda context: context.all_reduce("SUM", x))],
         "initial_value": [lambda: variable().value()]}
+
+
+@dataclasses.dataclass
+class _Run:
+    """A program's own state, with a structure in it."""
+    values: dict
+    steps: int = 0
 
 
 class Array:
@@ -326,10 +334,40 @@ class Structures(RanksTest):
             result = distribute.Strategy().reduce("SUM", [_Box({"a": 1.0}), _Box({})])
             self.assertEqual([box.x for box in result], [{"a": 1.0}, {}])
             static = distribute._nest.describe(_Box({_Box: 1, "x" * 99: 1}))
-            self.assertRegex(static, "^_Box<[0-9a-f]{16}>\\([*],[*]\\)$")
+            self.assertRegex(static, "^_Box\\(<[0-9a-f]{16}>[*],[*]\\)$")
             self.assertEqual(static, distribute._nest.describe(_Box({_Box: 2, "x" * 99: 2})))
-            own = distribute._nest.describe(_Box({object.__new__(_Box): 1}))
-            self.assertIn("_Box object>", own)
+            mixed = distribute._nest.describe(_Box({object.__new__(_Box): 1, 3: 1, ("b", "a"): 1}))
+            self.assertEqual(mixed, "_Box(<3,'b','a'>*,*,*)")
+            sets = [distribute._nest.describe(_Box({frozenset(names): 1}))
+                    for names in itertools.permutations(["a", "b", "c"])]
+            self.assertEqual(set(sets), {"_Box(<'a','b','c'>*)"})
+
+    def test_what_does_not_change_stays_the_same_object(self):
+        """A replica's function changes its own arguments, and returns its own objects."""
+        strategy, state = distribute.Strategy(), _Run({"a": [1.0, (2.0, None)]})
+
+        def count(run, shape):
+            run.steps += 1
+            return run, shape
+
+        shape = time.gmtime(0)  # Of C, as torch.Size, and with a constructor of its own.
+        for _ in range(2):
+            result, own = strategy.run(count, args=(state, shape))
+            self.assertIs(result, state)
+            self.assertIs(own, shape)
+        self.assertEqual(state.steps, 2)
+        many = distribute.Strategy(local_replicas=2)
+        self.assertIs(many.run(lambda: state), state)
+        changed = distribute._nest.map_leaves(lambda leaf: leaf + 1, shape)
+        self.assertEqual(tuple(changed), tuple(part + 1 for part in shape))
+
+    def test_structures_that_contain_themselves(self):
+        parent = _Run({})
+        parent.values["child"] = _Run({"parent": parent})
+        strategy = distribute.Strategy()
+        self.assertIs(strategy.run(lambda run: run, args=(parent,)), parent)
+        with self.assertRaisesRegex(ValueError, "contains itself"):
+            strategy.reduce("SUM", parent)
 
     def test_subclasses_of_distributed_values(self):
         with distribute.Strategy().scope():

@@ -14,6 +14,9 @@ WITHOUT_WAIT = 240
 COPIED_BYTES_MAX = 1 << 20
 
 
+_IDLE_SECONDS = 5  # After which a thread without a call ends.
+
+
 class _Helper(threading.Thread):
     """A thread that makes one call after the other. Between calls it is in _idle: to start a thread
     takes longer than most calls."""
@@ -29,16 +32,31 @@ class _Helper(threading.Thread):
         return outcome
 
     def run(self):
-        """Never returns; keeps nothing of a call that has ended."""
+        """Returns once there has been no call for a while; keeps nothing of a call that has
+        ended."""
         while True:
-            call, outcome = self._calls.get()
+            try:
+                call, outcome = self._calls.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                if self._is_taken():
+                    continue
+                return
             try:
                 ended = call(), None
             except BaseException as error:  # Raised where the caller waits.
                 ended = None, error
+            del call
             _idle.append(self)
             outcome.put(ended)
-            del call, outcome, ended
+            del outcome, ended
+
+    def _is_taken(self):
+        """Whether a call is on its way; else this thread is given none any more."""
+        try:
+            _idle.remove(self)
+        except ValueError:
+            return True
+        return False
 
 
 _idle = collections.deque()
@@ -65,7 +83,11 @@ def interruptible(call):
             result, error = outcome.get(timeout=STEP_MS / 1000)
             break
         except queue.Empty:  # Python looks for signals.
-            continue
-    if error is not None:
-        raise error
-    return result
+            if not helper.is_alive() and outcome.empty():
+                raise RuntimeError("this process was forked within a call, which the parent makes")
+    try:
+        if error is not None:
+            raise error
+        return result
+    finally:
+        del error, call, outcome  # The error's traceback would keep this frame, and so the call.

@@ -52,6 +52,8 @@ class _Batches(Unique):
             with self._strategy.telling():
                 batches = iter(self._dataset) if batches is None else batches
                 parts = self._next_of(batches, replicas)
+                if len(parts) < replicas:  # Some begin from the start when asked again.
+                    batches = iter(())
                 last = parts[0] if parts else last
                 lacking = replicas - len(parts)
                 empty = _emptied(last) if lacking and last is not None else None

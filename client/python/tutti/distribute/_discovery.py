@@ -27,7 +27,7 @@ from tutti.distribute._topology import Host, Link, Topology
 if TYPE_CHECKING:
     from tutti._group import Group
 
-_STATUS_SECONDS = 30
+_STATUS_SECONDS = 10  # The other ranks wait as long, for their default timeout 30 s at most.
 _GPU_NAME = re.compile("[0-9]+|(GPU|MIG)-.+")
 _COMPARED_BYTES = 1 << 20  # Links are compared by the time that so many bytes take.
 

@@ -7,8 +7,9 @@ import enum
 import functools
 import hashlib
 import numbers
-import re
+import operator
 import sys
+import types
 
 from tutti import _foreign
 from tutti._error import invalid
@@ -27,6 +28,19 @@ class _Node:
     parts: list
     build: object
     keys: list | None = None
+    static: object = None  # What a registered class keeps beside its parts.
+
+    def beginning(self):
+        """The class, and the texts and numbers that it keeps beside its parts, such as their keys;
+        other objects, such as devices, differ between ranks."""
+        text = ",".join(_texts_in(self.static))
+        if len(text) > _STATIC_MAX:
+            text = hashlib.sha256(text.encode()).hexdigest()[:16]
+        return f"{self.opening}<{text}>" if text else self.opening
+
+    def made_of(self, tree, parts):
+        """`tree` itself, which may be a program's own object, unless a part is another one."""
+        return tree if all(map(operator.is_, parts, self.parts)) else self.build(parts)
 
 
 def _node(tree):
@@ -48,9 +62,8 @@ def _node(tree):
 
 def _tuple_maker(kind):
     """What makes a tuple of this class of its items, whatever its own constructor takes."""
-    if kind.__new__ is tuple.__new__ or hasattr(kind, "n_sequence_fields"):  # As os.stat_result.
-        return kind
-    return functools.partial(tuple.__new__, kind)
+    of_c = isinstance(kind.__new__, types.BuiltinFunctionType) and kind.__new__ is not tuple.__new__
+    return kind if of_c else functools.partial(tuple.__new__, kind)  # As torch.Size.
 
 
 def _dict_node(tree):
@@ -98,12 +111,14 @@ def _registered_node(tree):
     if jax is not None:
         parts, structure = jax.tree_flatten(tree, is_leaf=is_part)
         if not _is_leaf(tree, parts):
-            return _Node(_opening(tree, structure.node_data()[1]), ")", parts, structure.unflatten)
+            return _Node(type(tree).__name__ + "(", ")", parts, structure.unflatten,
+                         static=structure.node_data()[1])
     if torch is not None:
         parts, structure = torch.tree_flatten(tree, is_leaf=is_part)
         if not _is_leaf(tree, parts):
-            return _Node(_opening(tree, structure.context), ")", parts,
-                         lambda parts: torch.tree_unflatten(parts, structure))
+            return _Node(type(tree).__name__ + "(", ")", parts,
+                         lambda parts: torch.tree_unflatten(parts, structure),
+                         static=structure.context)
     return None
 
 
@@ -111,24 +126,25 @@ def _is_leaf(tree, parts):
     return len(parts) == 1 and parts[0] is tree
 
 
-def _opening(tree, static):
-    """The class of a registered node and what it keeps beside its parts, such as their keys, as all
-    ranks write it: without addresses of this process."""
-    text = "" if static is None else re.sub(" at 0x[0-9a-f]+", "", repr(static))
-    if len(text) > _STATIC_MAX:
-        text = hashlib.sha256(text.encode()).hexdigest()[:16]
-    return f"{type(tree).__name__}<{text}>(" if text else f"{type(tree).__name__}("
+def _texts_in(static):
+    """The texts and numbers in nested tuples, lists, sets and dicts, as all ranks write them."""
+    if isinstance(static, (str, bytes, numbers.Real)):
+        return [repr(static)]
+    if isinstance(static, dict):
+        static = list(static.items())
+    if isinstance(static, (set, frozenset)):
+        return sorted(text for one in static for text in _texts_in(one))
+    if isinstance(static, (tuple, list)):
+        return [text for one in static for text in _texts_in(one)]
+    return []
 
 
 def _dataclass_node(tree):
     if not dataclasses.is_dataclass(tree):
         return None
     names = [field.name for field in dataclasses.fields(tree) if hasattr(tree, field.name)]
-    before = [getattr(tree, name) for name in names]
 
     def build(parts):
-        if all(part is old for part, old in zip(parts, before)):
-            return tree  # It may be a program's own object, which replicas share.
         built = copy.copy(tree)
         for name in list(getattr(built, "__dict__", ())):
             if isinstance(getattr(type(built), name, None), functools.cached_property):
@@ -137,12 +153,18 @@ def _dataclass_node(tree):
             object.__setattr__(built, name, part)  # Also of frozen ones.
         return built
 
-    return _Node(type(tree).__name__ + "(", ")", before, build, names)
+    return _Node(type(tree).__name__ + "(", ")", [getattr(tree, name) for name in names], build,
+                 names)
 
 
 def flatten(tree):
-    """The leaves; those of dicts by ascending key."""
-    return [tree] if tree is None else _flatten(tree)
+    """The leaves; those of dicts by ascending key. Raises InvalidArgument for a structure that
+    contains itself."""
+    try:
+        return [tree] if tree is None else _flatten(tree)
+    except RecursionError:
+        raise invalid(f"a {type(tree).__name__} contains itself, or is nested too deeply; pass its "
+                      "values alone") from None
 
 
 def _flatten(tree):
@@ -157,12 +179,18 @@ def pack(tree, leaves):
 
 def _pack(tree, leaves):
     node = _node(tree)
-    return next(leaves) if node is None else node.build([_pack(p, leaves) for p in node.parts])
+    if node is None:
+        return next(leaves)
+    return node.made_of(tree, [_pack(part, leaves) for part in node.parts])
 
 
 def map_leaves(function, tree):
-    """A structure like `tree` with function(leaf) for each leaf."""
-    return pack(tree, map(function, flatten(tree)))
+    """A structure like `tree` with function(leaf) for each leaf; one that contains itself stays."""
+    try:
+        leaves = _flatten(tree)
+    except RecursionError:
+        return tree
+    return function(tree) if tree is None else _pack(tree, map(function, leaves))
 
 
 def describe(tree):
@@ -177,18 +205,25 @@ def _describe(tree):
         return "*"
     names = [""] * len(node.parts) if node.keys is None else [f"{_name_of(k)}:" for k in node.keys]
     parts = ",".join(name + _describe(part) for name, part in zip(names, node.parts))
-    return node.opening + parts + node.closing
+    return node.beginning() + parts + node.closing
 
 
 def regroup(trees, join):
     """One structure whose leaves are join([leaf of each tree]). Where the structures differ, the
-    parts that differ are leaves."""
+    parts that differ are leaves; so are structures that contain themselves."""
+    try:
+        return _regroup(trees, join)
+    except RecursionError:
+        return join(trees)
+
+
+def _regroup(trees, join):
     nodes = [_node(tree) for tree in trees]
     first = nodes[0]
     if first is None or any(type(tree) is not type(trees[0]) for tree in trees) or any(
-            node is None or (node.opening, node.keys, len(node.parts))
-            != (first.opening, first.keys, len(first.parts))
+            node is None or (node.beginning(), node.keys, len(node.parts))
+            != (first.beginning(), first.keys, len(first.parts))
             for node in nodes):
         return join(trees)
-    return first.build([regroup(list(parts), join)
-                        for parts in zip(*(node.parts for node in nodes))])
+    return first.made_of(trees[0], [_regroup(list(parts), join)
+                                    for parts in zip(*(node.parts for node in nodes))])
