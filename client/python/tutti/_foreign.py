@@ -3,7 +3,7 @@
 Libraries are asked only where a program has loaded them.
 """
 
-import contextlib
+import importlib
 import sys
 
 import numpy
@@ -140,8 +140,9 @@ def like(array, x):
             return tensorflow.convert_to_tensor(array)
     if _is_of(x, "jax", "Array"):
         jax = sys.modules["jax"]
+        device = x.device if getattr(x, "committed", True) else None
         with _x64(jax):
-            return jax.numpy.asarray(array, device=x.device if x.committed else None)
+            return jax.numpy.asarray(array, device=device)
     namespace = getattr(x, "__array_namespace__", None)
     return array if namespace is None else namespace().asarray(array)
 
@@ -158,5 +159,6 @@ def converted(x, dtype):
 
 def _x64(jax):
     """JAX cuts elements of 64 bits silently, unless they are enabled."""
-    enable = getattr(jax, "enable_x64", None)
-    return enable(True) if callable(enable) else contextlib.nullcontext()
+    if not hasattr(jax, "enable_x64"):  # Older versions have it elsewhere.
+        jax = importlib.import_module("jax.experimental")
+    return jax.enable_x64(True)
