@@ -187,7 +187,7 @@ class Libraries(unittest.TestCase):
                            args=(tree,))
         self.assertEqual([float(x[0]) for x in own["box"].value.values], [2, 2])
         self.assertEqual(distribute._nest.describe([_Box(1, "static"), _Static()]),
-                         "[_Box<'static'>(*),_Static()]")
+                         "[_Box(<'static'>*),_Static()]")
 
     def test_enumerations_and_options_of_tensorflow_stand_for_ours(self):
         strategy, value = distribute.Strategy(local_replicas=2), cross_device.PerReplica([1., 2.])
