@@ -85,7 +85,7 @@ class Torch(unittest.TestCase):
                 self.x = x
 
         register_pytree_node(Box, lambda box: ([box.x], "k"), lambda parts, _: Box(*parts))
-        self.assertEqual(_nest.describe(Box([1, 2])), "Box<'k'>([*,*])")
+        self.assertEqual(_nest.describe(Box([1, 2])), "Box(<'k'>[*,*])")
         strategy = distribute.Strategy(local_replicas=2)
         value = Box([tfd.PerReplica([torch.ones(2), torch.full((2,), 3.0)]), None])
         result = strategy.reduce("SUM", value)
