@@ -147,20 +147,26 @@ def check_options(group):
 
 
 def check_refusals(group):
+    batched = "Cannot `vmap` ordered IO callback"
     calls = (
-        lambda: tutti.jax.all_reduce(jnp.ones(2), group, "nonsense"),
-        lambda: jax.jit(lambda x: tutti.jax.all_reduce(x, group, "nonsense"))(jnp.ones(2)),
-        lambda: jax.vmap(lambda x: tutti.jax.psum(x, group))(jnp.ones((2, 2))),
-        lambda: jax.jacrev(lambda x: tutti.jax.psum(x, group))(jnp.ones(2)),
-        lambda: jax.hessian(lambda x: jnp.sum(tutti.jax.psum(x, group) ** 2))(jnp.ones(2)),
-        lambda: tutti.jax.psum(jnp.ones(2), group, blocking=False),
-        lambda: tutti.jax.all_gather(jnp.float32(1), group, tiled=True))
-    for call in calls:
+        ("op 'nonsense' is none of", lambda: tutti.jax.all_reduce(jnp.ones(2), group, "nonsense")),
+        ("op 'nonsense' is none of",
+         lambda: jax.jit(lambda x: tutti.jax.all_reduce(x, group, "nonsense"))(jnp.ones(2))),
+        (batched, lambda: jax.vmap(lambda x: tutti.jax.psum(x, group))(jnp.ones((2, 2)))),
+        (batched, lambda: jax.jacrev(lambda x: tutti.jax.psum(x, group))(jnp.ones(2))),
+        ("can't apply forward-mode autodiff",
+         lambda: jax.hessian(lambda x: jnp.sum(tutti.jax.psum(x, group) ** 2))(jnp.ones(2))),
+        ("unexpected keyword argument 'blocking'",
+         lambda: tutti.jax.psum(jnp.ones(2), group, blocking=False)),
+        ("a scalar has no first axis",
+         lambda: tutti.jax.all_gather(jnp.float32(1), group, tiled=True)))
+    for text, call in calls:
         try:
             jax.block_until_ready(call())
-        except Exception:
-            continue
-        raise AssertionError("no error")
+        except Exception as error:
+            assert text in str(error), error
+        else:
+            raise AssertionError(f"no error: {text}")
     try:
         jax.grad(lambda x: tutti.jax.all_reduce(x, group, "max"))(1.0)
     except NotImplementedError:
