@@ -1,9 +1,5 @@
 """Waits that Ctrl-C ends, though Python handles no signals while a call is in C."""
 
-import collections
-import os
-import queue
-import sys
 import threading
 
 STEP_MS = 200  # Longest wait in C of the main thread.
@@ -14,80 +10,28 @@ WITHOUT_WAIT = 240
 COPIED_BYTES_MAX = 1 << 20
 
 
-_IDLE_SECONDS = 5  # After which a thread without a call ends.
-
-
-class _Helper(threading.Thread):
-    """A thread that makes one call after the other. Between calls it is in _idle: to start a thread
-    takes longer than most calls."""
-
-    def __init__(self):
-        super().__init__(daemon=True)
-        self._calls = queue.SimpleQueue()
-
-    def begin(self, call):
-        """A queue that gets the call's (result, exception)."""
-        outcome = queue.SimpleQueue()
-        self._calls.put((call, outcome))
-        return outcome
-
-    def run(self):
-        """Returns once there has been no call for a while; keeps nothing of a call that has
-        ended."""
-        while True:
-            try:
-                call, outcome = self._calls.get(timeout=_IDLE_SECONDS)
-            except queue.Empty:
-                if self._is_taken():
-                    continue
-                return
-            try:
-                ended = call(), None
-            except BaseException as error:  # Raised where the caller waits.
-                ended = None, error
-            del call
-            _idle.append(self)
-            outcome.put(ended)
-            del outcome, ended
-
-    def _is_taken(self):
-        """Whether a call is on its way; else this thread is given none any more."""
-        try:
-            _idle.remove(self)
-        except ValueError:
-            return True
-        return False
-
-
-_idle = collections.deque()
-os.register_at_fork(after_in_child=_idle.clear)
-
-
 def interruptible(call):
-    """Runs a call that may block such that Ctrl-C ends the wait for it: on another thread where
-    this is the main thread, the only one that signals reach, and the interpreter, which may be
-    ending, lets others run. Raises what the call raises."""
-    if threading.current_thread() is not threading.main_thread() or sys.is_finalizing():
+    """Runs a call that may block such that Ctrl-C ends the wait for it: on a thread of its own
+    where this is the main thread, the only one that signals reach, and the interpreter, which may
+    be ending, starts another. Raises what the call raises."""
+    if threading.current_thread() is not threading.main_thread():
         return call()
-    try:
-        helper = _idle.pop()
-    except IndexError:
-        helper = _Helper()
+    outcome = []
+
+    def body():
         try:
-            helper.start()
-        except RuntimeError:  # As of Python 3.12 there are no new threads in functions of atexit.
-            return call()
-    outcome = helper.begin(call)
-    while True:
-        try:
-            result, error = outcome.get(timeout=STEP_MS / 1000)
-            break
-        except queue.Empty:  # Python looks for signals.
-            if not helper.is_alive() and outcome.empty():
-                raise RuntimeError("this process was forked within a call, which the parent makes")
+            outcome.append((call(), None))
+        except BaseException as error:  # Raised where the caller waits.
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=body, daemon=True)
     try:
-        if error is not None:
-            raise error
-        return result
-    finally:
-        del error, call, outcome  # The error's traceback would keep this frame, and so the call.
+        thread.start()
+    except RuntimeError:  # As of Python 3.12 there are no new threads in functions of atexit.
+        return call()
+    while thread.is_alive():
+        thread.join(STEP_MS / 1000)
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
