@@ -22,6 +22,7 @@ struct LineQueue::State {
   std::condition_variable changed;
   std::deque<std::string> lines;
   uint64_t dropped = 0;  // Not described yet; while there are any, more are dropped.
+  uint64_t dropped_in_all = 0;
   bool writing = false;
   bool closed = false;
 };
@@ -84,10 +85,16 @@ void LineQueue::add(std::string line) {
   const std::lock_guard lock(state_->mutex);
   if (state_->dropped != 0 || state_->lines.size() >= state_->lines_max) {
     ++state_->dropped;
+    ++state_->dropped_in_all;
     return;
   }
   state_->lines.push_back(std::move(line));
   state_->changed.notify_all();
+}
+
+uint64_t LineQueue::dropped() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->dropped_in_all;
 }
 
 bool LineQueue::close(Millis limit) {

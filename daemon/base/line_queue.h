@@ -28,6 +28,7 @@ class LineQueue {
   // Waits until all lines are written, at most for `limit`, and gives up those that are not. False:
   // there were such. Lines that are added later are dropped.
   bool close(Millis limit);
+  uint64_t dropped() const;  // Lines since the beginning. Any thread.
 
  private:
   struct State;

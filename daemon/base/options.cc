@@ -3,7 +3,23 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "daemon/base/text.h"
+
 namespace tutti {
+namespace {
+
+// One like --token= becomes two, for CLI11 would take the next argument for its value.
+std::vector<std::string> with_empty_values(const std::vector<std::string>& arguments) {
+  std::vector<std::string> words;
+  for (const std::string& word : arguments) {
+    const bool is_empty = word.starts_with("--") && word.find('=') == word.size() - 1;
+    words.push_back(is_empty ? word.substr(0, word.size() - 1) : word);
+    if (is_empty) words.emplace_back();
+  }
+  return words;
+}
+
+}  // namespace
 
 Option& Option::shows_default() {
   option_->capture_default_str();
@@ -71,9 +87,16 @@ Program::Program(const std::string& name, const std::string& description,
 
 Program::~Program() = default;
 
-CommandOptions Program::command(const std::string& name, const std::string& help) {
+CommandOptions Program::command(const std::string& name, const std::string& help,
+                                const std::string& section) {
   app_->require_subcommand(1);
-  return CommandOptions(app_->add_subcommand(name, help));
+  return CommandOptions(app_->add_subcommand(name, help)->group(section));
+}
+
+std::string Program::suggest_command(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const CLI::App* app : app_->get_subcommands(nullptr)) names.push_back(app->get_name());
+  return did_you_mean(name, std::vector<std::string_view>(names.begin(), names.end()));
 }
 
 void Program::show_on_request(std::vector<std::string> groups) {
@@ -86,7 +109,30 @@ void Program::hide_groups() {
     if (std::ranges::find(on_request_, option->get_group()) != on_request_.end()) option->group("");
 }
 
+// What the program, or the command that was called, does not take: the first option of that kind.
+std::string Program::describe_extras(const std::vector<std::string>& arguments) const {
+  const std::vector<CLI::App*> chosen = app_->get_subcommands();
+  const CLI::App* app = chosen.empty() ? app_ : chosen.front();
+  const std::vector<std::string> extras = app_->remaining(true);
+  const auto is_extra = [&](const std::string& word) {
+    return std::ranges::find(extras, word) != extras.end();
+  };
+  for (const std::string& word : arguments) {
+    if (!word.starts_with("--") || !is_extra(word)) continue;
+    std::vector<std::string> names;  // Suggestions are views of them.
+    for (const CLI::Option* option : app->get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    const std::string option = word.substr(0, word.find('='));
+    return "there is no option '" + option + "'" +
+           did_you_mean(option, std::vector<std::string_view>(names.begin(), names.end()));
+  }
+  const auto extra = std::ranges::find_if(arguments, is_extra);
+  return "there is no use for the argument '" + (extra == arguments.end() ? "" : *extra) + "'";
+}
+
 Program::Read Program::read(std::vector<std::string> arguments) {
+  arguments = with_empty_values(arguments);
+  const std::vector<std::string> arguments_given = arguments;
   std::ranges::reverse(arguments);  // As CLI11 wants them.
   Read read;
   try {
@@ -94,6 +140,8 @@ Program::Read Program::read(std::vector<std::string> arguments) {
   } catch (const CLI::CallForHelp& help) {
     hide_groups();
     read.exit_code = app_->exit(help);
+  } catch (const CLI::ExtrasError&) {
+    read.error = describe_extras(arguments_given);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0)
       read.exit_code = app_->exit(error);

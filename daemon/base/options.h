@@ -59,8 +59,11 @@ class Program : public CommandOptions {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // From the first on, one must be called.
-  CommandOptions command(const std::string& name, const std::string& help);
+  // From the first on, one must be called. The help shows them by `section`, in the order in which
+  // they were added.
+  CommandOptions command(const std::string& name, const std::string& help,
+                         const std::string& section = "Commands");
+  std::string suggest_command(const std::string& name) const;  // As did_you_mean().
   // --help leaves out the options of these groups, --help-all shows them.
   void show_on_request(std::vector<std::string> groups);
 
@@ -73,6 +76,7 @@ class Program : public CommandOptions {
 
  private:
   void hide_groups();
+  std::string describe_extras(const std::vector<std::string>& arguments) const;
 
   std::unique_ptr<CLI::App> owned_;
   std::vector<std::string> on_request_;

@@ -5,8 +5,12 @@
 #include <cctype>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <utility>
 
 #include "daemon/base/address.h"
 #include "daemon/base/foreign_text.h"
@@ -72,6 +76,8 @@ const std::array kRows = {
              "name in the certificates of administrators on other hosts"),
     choice_row(basic, "log_level", &S::log_level, "trace debug info warn error off",
                "least severe messages that are logged"),
+    choice_row(basic, "log_format", &S::log_format, "text json",
+               "form of the log: lines of text, or a JSON object a line"),
     number_row(
         expert, "log_lines", &S::log_lines, 16, 1 << 20,
         "lines that wait to be written to the log; beyond, new ones are dropped and counted"),
@@ -84,6 +90,8 @@ const std::array kRows = {
              "host:port of /metrics, /healthz, /readyz and the page at /; empty: none"),
     choice_row(security, "metrics_public", &S::metrics_public, "no yes",
                "yes: show the metrics of all jobs to every caller; no: to tokens with role=admin"),
+    choice_row(limits, "metrics_per_rank", &S::metrics_per_rank, "no yes",
+               "no: metrics have a series for each job on a node, not for each of its ranks"),
     number_row(limits, "trace_jobs", &S::trace_jobs, 0, 65'536,
                "ended jobs whose last operations are kept for tutti trace"),
     number_row(limits, "trace_keep_ms", &S::trace_keep_ms, 0, 24 * kHourMs,
@@ -229,13 +237,95 @@ std::string_view strip_comment(std::string_view line) {
   return line;
 }
 
-Status read_line(Settings& settings, std::string_view line) {
+// Editors of other systems begin files with it.
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+// The lines on which settings were given.
+using Given = std::map<std::string, int, std::less<>>;
+
+Status check_once(Given& given, std::string_view name, int line) {
+  const auto [first, is_first] = given.emplace(name, line);
+  if (is_first) return {};
+  return invalid_argument("setting " + first->first + " is given twice, first in line " +
+                          std::to_string(first->second) + "; remove one of the lines");
+}
+
+// Messages leave out the value, which may be a token.
+Status check_quotes(std::string_view name, std::string_view value) {
+  const auto quotes = std::ranges::count(value, '"');
+  if (quotes == 0 || (quotes == 2 && value.front() == '"' && value.back() == '"')) return {};
+  return invalid_argument("setting " + std::string(name) +
+                          ": the quotes are not balanced around its value; write " +
+                          std::string(name) + " = \"...\"");
+}
+
+Status read_line(Settings& settings, std::string_view line, int number, Given& given) {
   line = trim(strip_comment(line));
   if (line.empty()) return {};
   const size_t equals = line.find('=');
   if (equals == std::string_view::npos) return invalid_argument("expected: name = value");
-  return set_setting(settings, trim(line.substr(0, equals)),
-                     unquote(trim(line.substr(equals + 1))));
+  const std::string_view name = trim(line.substr(0, equals));
+  const std::string_view value = trim(line.substr(equals + 1));
+  if (Status quotes = check_quotes(name, value); !quotes.ok()) return quotes;
+  if (Status set = set_setting(settings, name, unquote(value)); !set.ok()) return set;
+  return check_once(given, name, number);
+}
+
+void keep(const Status& status, Status& first, Faults* faults) {
+  if (status.ok()) return;
+  if (first.ok()) first = status;
+  if (faults != nullptr) faults->push_back(status);
+}
+
+std::vector<std::string_view> setting_names() {
+  std::vector<std::string_view> names;
+  for (const SettingRow& row : kRows) names.push_back(row.name);
+  return names;
+}
+
+using Micros = std::chrono::microseconds;
+
+constexpr std::string_view kFiner = "this is finer than the unit of the setting";
+bool is_finer(const Status& status) { return status.message() == kFiner; }
+
+Result<int64_t> parse_in(std::string_view text, Micros unit) {
+  const Result<Micros> time = parse_duration(text);
+  if (!time.ok()) return time.status();
+  if (*time % unit != Micros(0)) return invalid_argument(std::string(kFiner));
+  return *time / unit;
+}
+
+// What a number may be written as beside its digits, and how that is read.
+Result<int64_t> parse_number(const SettingRow& row, std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc() && end == text.data() + text.size()) return value;
+  if (row.name.ends_with("_ms")) return parse_in(text, Micros(1'000));
+  if (row.name.ends_with("_us")) return parse_in(text, Micros(1));
+  if (!row.name.ends_with("_bytes") && !row.name.ends_with("_bytes_max"))
+    return invalid_argument("no number");
+  const Result<uint64_t> bytes = parse_byte_size(text);
+  if (!bytes.ok()) return bytes.status();
+  if (!std::in_range<int64_t>(*bytes)) return invalid_argument("too large");
+  return static_cast<int64_t>(*bytes);
+}
+
+std::string_view units_of(const SettingRow& row) {
+  if (row.name.ends_with("_ms")) return " (milliseconds), or a time such as 500ms, 30s, 2m or 1h";
+  if (row.name.ends_with("_us")) return " (microseconds), or a time such as 200us or 1ms";
+  const bool is_size = row.name.ends_with("_bytes") || row.name.ends_with("_bytes_max");
+  return is_size ? " (bytes), or a size such as 64K, 16M or 1G" : "";
+}
+
+Status set_number(Settings& settings, const SettingRow& row, std::string_view text) {
+  const Result<int64_t> value = parse_number(row, text);
+  if (!value.ok() || *value < row.min || *value > row.max)
+    return invalid_argument("setting " + std::string(row.name) + " = '" + std::string(text) +
+                            "': " + (is_finer(value.status()) ? std::string(kFiner) + "; " : "") +
+                            "expected a number from " + std::to_string(row.min) + " to " +
+                            std::to_string(row.max) + std::string(units_of(row)));
+  settings.*row.number = *value;
+  return {};
 }
 
 }  // namespace
@@ -244,9 +334,11 @@ std::span<const SettingRow> setting_rows() { return kRows; }
 
 Status set_setting(Settings& settings, std::string_view name, std::string_view text) {
   const auto row = std::ranges::find(kRows, name, &SettingRow::name);
-  if (row == kRows.end())
-    return not_found("there is no setting '" + std::string(name) +
-                     "'; tuttid --help-all lists them");
+  if (row == kRows.end()) {
+    const std::string hint = did_you_mean(name, setting_names());
+    return not_found("there is no setting '" + std::string(name) + "'" +
+                     (hint.empty() ? "; tuttid --help-all lists them" : hint));
+  }
   if (row->text != nullptr) {
     if (!is_choice(text, *row))
       return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +
@@ -256,48 +348,52 @@ Status set_setting(Settings& settings, std::string_view name, std::string_view t
     settings.*row->text = text;
     return {};
   }
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  if (!whole || value < row->min || value > row->max)
-    return invalid_argument("setting " + std::string(name) + " = '" + std::string(text) +
-                            "': expected a number from " + std::to_string(row->min) + " to " +
-                            std::to_string(row->max));
-  settings.*row->number = value;
-  return {};
+  return set_number(settings, *row, text);
 }
 
 std::string setting_text(const Settings& settings, const SettingRow& row) {
   return row.text != nullptr ? settings.*row.text : std::to_string(settings.*row.number);
 }
 
-Status read_settings_file(Settings& settings, const std::string& path) {
+Status read_settings_file(Settings& settings, const std::string& path, Faults* faults) {
   std::ifstream file(path);
-  if (!file) return errno_status("cannot read settings file " + path);
+  const auto cannot_read = [&] {
+    Status first;
+    keep(errno_status("cannot read settings file " + path), first, faults);
+    return first;
+  };
+  if (!file) return cannot_read();
   errno = 0;
-  const Status status = read_settings_lines(settings, file, path);
-  return status.ok() && file.bad() ? errno_status("cannot read settings file " + path) : status;
+  Status status = read_settings_lines(settings, file, path, faults);
+  return status.ok() && file.bad() ? cannot_read() : status;
 }
 
-Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name) {
+Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name,
+                           Faults* faults) {
+  Status first;
+  Given given;
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
-    const Status status = read_line(settings, line);
+    if (number == 1 && line.starts_with(kByteOrderMark)) line.erase(0, kByteOrderMark.size());
+    const Status status = read_line(settings, line, number, given);
     if (!status.ok())
-      return invalid_argument(name + ":" + std::to_string(number) + ": " + status.message());
+      keep(invalid_argument(name + ":" + std::to_string(number) + ": " + status.message()), first,
+           faults);
   }
-  return {};
+  return first;
 }
 
-Status read_settings_environment(Settings& settings) {
+Status read_settings_environment(Settings& settings, Faults* faults) {
+  Status first;
   for (const SettingRow& row : kRows) {
     const std::string name = environment_name_of(row);
     const char* text = std::getenv(name.c_str());
     if (text == nullptr) continue;
     const Status status = set_setting(settings, row.name, text);
-    if (!status.ok()) return {status.code(), "environment " + name + ": " + status.message()};
+    if (!status.ok())
+      keep({status.code(), "environment " + name + ": " + status.message()}, first, faults);
   }
-  return {};
+  return first;
 }
 
 std::string flag_of(const SettingRow& row) {

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "daemon/base/status.h"
 
@@ -35,12 +36,14 @@ struct Settings {
   std::string tls_dir = "/etc/tutti/tls";
   std::string tls_admin = "tutti-admin";
   std::string log_level = "info";
+  std::string log_format = "text";
   int64_t log_lines = 8'192;
   std::string nvml_library = "libnvidia-ml.so.1";
   int64_t drain_ms = 0;
   // What is seen.
   std::string metrics_listen;
   std::string metrics_public = "no";
+  std::string metrics_per_rank = "yes";
   int64_t trace_jobs = 64;
   int64_t trace_keep_ms = 600'000;
   // Membership.
@@ -109,19 +112,25 @@ struct SettingRow {
 
 std::span<const SettingRow> setting_rows();
 
-// Sets `name` to `text`. INVALID_ARGUMENT names the setting, the text and the allowed values;
-// NOT_FOUND: there is no such setting.
+// Sets `name` to `text`. A number may have a unit: "30s", "500ms", "2m", "1h" where the name ends
+// with _ms or _us, "64M", "1GiB" where it ends with _bytes. INVALID_ARGUMENT names the setting, the
+// text and the allowed values; NOT_FOUND: there is no such setting, and which is spelt most like
+// it.
 Status set_setting(Settings& settings, std::string_view name, std::string_view text);
 // The value as text, as set_setting() takes it.
 std::string setting_text(const Settings& settings, const SettingRow& row);
 
-// Reads "name = value" lines; # begins a comment, quotes keep spaces. INVALID_ARGUMENT names file
-// and line; NOT_FOUND: there is no such file.
-Status read_settings_file(Settings& settings, const std::string& path);
+// Each of the following reads on after a fault, returns the first one, and adds all to `faults`
+// where there is one.
+using Faults = std::vector<Status>;
+// Reads "name = value" lines; # begins a comment, quotes keep spaces; each setting at most once.
+// INVALID_ARGUMENT names file and line; NOT_FOUND: there is no such file.
+Status read_settings_file(Settings& settings, const std::string& path, Faults* faults = nullptr);
 // Reads lines as from a file called `name`.
-Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name);
+Status read_settings_lines(Settings& settings, std::istream& lines, const std::string& name,
+                           Faults* faults = nullptr);
 // Reads TUTTI_<NAME> of this process's environment for each row. Errors name the variable.
-Status read_settings_environment(Settings& settings);
+Status read_settings_environment(Settings& settings, Faults* faults = nullptr);
 
 std::string flag_of(const SettingRow& row);              // "--join-timeout-ms"
 std::string environment_name_of(const SettingRow& row);  // "TUTTI_JOIN_TIMEOUT_MS"

@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <span>
+#include <utility>
 
 #include "daemon/base/status_message.h"
 
@@ -70,6 +72,26 @@ bool may_be_shown(uint32_t code) {
   return !control && !turns && !within(0x2028, 0x2029);
 }
 
+// Letters that are to be inserted, removed, replaced, or exchanged with the next (counted once).
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before_last(b.size() + 1);
+  std::vector<size_t> last(b.size() + 1);
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    before_last.swap(last);
+    last.swap(row);
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t replaced = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+  }
+  return row[b.size()];
+}
+
 std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -89,6 +111,30 @@ std::string quoted(std::string_view text) {
 
 }  // namespace
 
+Result<std::chrono::microseconds> parse_duration(std::string_view text) {
+  constexpr auto kUnits = std::to_array<Unit>(
+      {{"us", 1}, {"ms", 1'000}, {"s", 1'000'000}, {"m", 60'000'000}, {"h", 3'600'000'000}});
+  const std::string_view expected = "a time such as 500ms, 30s, 2m or 1h";
+  const Result<uint64_t> micros = parse_quantity(text, kUnits, expected);
+  if (!micros.ok()) return micros.status();
+  const bool is_upper = lower(text) != text;  // 2M is a size.
+  if (is_upper || !std::in_range<int64_t>(*micros))
+    return invalid_argument("'" + std::string(text) + "': expected " + std::string(expected));
+  return std::chrono::microseconds(*micros);
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> words) {
+  std::string_view closest;
+  size_t least = 1 + (word.size() + 1) / 3;  // One letter in three may be another.
+  for (const std::string_view candidate : words) {
+    const size_t distance = edit_distance(word, candidate);
+    if (distance >= least) continue;
+    least = distance;
+    closest = candidate;
+  }
+  return closest.empty() ? "" : "; did you mean '" + std::string(closest) + "'?";
+}
+
 Result<uint64_t> parse_byte_size(std::string_view text) {
   constexpr uint64_t kKi = 1024;
   constexpr auto kUnits = std::to_array<Unit>({{"", 1},
@@ -97,6 +143,8 @@ Result<uint64_t> parse_byte_size(std::string_view text) {
                                                {"kib", kKi},
                                                {"m", kKi * kKi},
                                                {"mib", kKi * kKi},
+                                               {"t", kKi * kKi * kKi * kKi},
+                                               {"tib", kKi * kKi * kKi * kKi},
                                                {"g", kKi * kKi * kKi},
                                                {"gib", kKi * kKi * kKi}});
   return parse_quantity(text, kUnits, "a size such as 4, 64K or 16M");

@@ -1,8 +1,10 @@
 // Text that the command line reads and prints: sizes, rates, lists, tables and JSON lines. Pure.
 #pragma once
 
+#include <chrono>
 #include <concepts>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -11,6 +13,14 @@
 #include "daemon/base/status.h"
 
 namespace tutti {
+
+// Reads "200us", "500ms", "30s", "2m", "1h"; a number needs a unit. INVALID_ARGUMENT names any
+// other text.
+Result<std::chrono::microseconds> parse_duration(std::string_view text);
+
+// "; did you mean 'status'?" for the word that is spelt most like this one, where one is spelt
+// much like it; else empty.
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> words);
 
 // Reads "4", "64K", "1MiB", "2g": powers of 1024. INVALID_ARGUMENT names any other text.
 Result<uint64_t> parse_byte_size(std::string_view text);

@@ -64,6 +64,7 @@ TEST_F(LineQueues, DropAndCountWhatFindsNoRoom) {
   std::string expected = stopper;
   for (int i = 0; i < 16; ++i) expected += "line " + std::to_string(i) + "\n";
   EXPECT_EQ(text, expected + "missing 34\n");
+  EXPECT_EQ(queue->dropped(), 34u);
   add(100, 101);
   EXPECT_EQ(read_until("100\n"), "line 100\n");
 }

@@ -70,6 +70,30 @@ TEST_F(OptionsTest, OneCommandIsCalled) {
   EXPECT_NE(program.read({}).error, "");
 }
 
+TEST_F(OptionsTest, WhatIsNotThereIsNamedAndWhatWasMeantIsSuggested) {
+  std::string text;
+  program.add("--listen", text, "an address");
+  EXPECT_EQ(program.read({"--lsten", "1"}).error,
+            "there is no option '--lsten'; did you mean '--listen'?");
+  EXPECT_EQ(program.read({"--lsten=1"}).error,
+            "there is no option '--lsten'; did you mean '--listen'?");
+  EXPECT_EQ(program.read({"--colour"}).error, "there is no option '--colour'");
+  EXPECT_EQ(program.read({"--listen", "a", "b"}).error, "there is no use for the argument 'b'");
+  program.command("show", "Show it").add("--last", text, "how many");
+  EXPECT_EQ(program.read({"show", "--lst", "1"}).error,
+            "there is no option '--lst'; did you mean '--last'?");
+  EXPECT_EQ(program.suggest_command("sow"), "; did you mean 'show'?");
+  EXPECT_EQ(program.suggest_command("help"), "");
+}
+
+TEST_F(OptionsTest, TheHelpHasSectionsOfCommandsInTheirOrder) {
+  program.command("zoom", "Zoom in", "Look");
+  program.command("end", "End it", "Change");
+  program.command("add", "Add one", "Look");
+  EXPECT_THAT(printed({"--help"}),
+              testing::ContainsRegex("Look:\n  zoom  +Zoom in\n  add  +Add one\n+Change:\n  end "));
+}
+
 TEST_F(OptionsTest, HelpAndVersionEndTheProgram) {
   int number = 5;
   program.add("--number", number, "a number").of_type("N").shows_default();

@@ -78,10 +78,19 @@ TEST(Settings, TheSmallestFramesHoldAnyPartOfASlice) {
 
 TEST(Settings, RefusalsNameTheSettingTheTextAndTheRange) {
   Settings settings;
-  for (const std::string text :
-       {"", "ten", "200ms", "0x200", " 200", "200 ", "99999999999999999999", "200.5"})
+  for (const std::string text : {"", "ten", "2M", "99ms", "2h", "0x200", " 200", "200 ",
+                                 "99999999999999999999", "9999999999999h", "200.5", "-1s"})
     EXPECT_EQ(set_setting(settings, "silence_ms", text).message(),
-              "setting silence_ms = '" + text + "': expected a number from 100 to 3600000");
+              "setting silence_ms = '" + text +
+                  "': expected a number from 100 to 3600000 "
+                  "(milliseconds), or a time such as 500ms, 30s, 2m or 1h");
+  for (const std::string text : {"4095", "1s", "4X", "2G"})
+    EXPECT_EQ(set_setting(settings, "slice_bytes", text).message(),
+              "setting slice_bytes = '" + text +
+                  "': expected a number from 4096 to 1073741824 "
+                  "(bytes), or a size such as 64K, 16M or 1G");
+  EXPECT_EQ(set_setting(settings, "jobs_max", "1K").message(),
+            "setting jobs_max = '1K': expected a number from 1 to 65536");
   for (const std::string text : {"", "udp", "tcp grpc", "tc"})
     EXPECT_EQ(set_setting(settings, "transport", text).message(),
               "setting transport = '" + text + "': expected one of: auto tcp grpc");
@@ -90,6 +99,27 @@ TEST(Settings, RefusalsNameTheSettingTheTextAndTheRange) {
             "setting log_level = 'loud': expected one of: trace debug info warn error off");
   EXPECT_EQ(set_setting(settings, "colour", "red"),
             not_found("there is no setting 'colour'; tuttid --help-all lists them"));
+  EXPECT_EQ(set_setting(settings, "scoket", "/s").message(),
+            "there is no setting 'scoket'; did you mean 'socket'?");
+}
+
+TEST(Settings, NumbersMayHaveUnits) {
+  Settings settings;
+  const auto number = [&](std::string_view name, std::string_view text) {
+    EXPECT_EQ(set_setting(settings, name, text), Status()) << name << " = " << text;
+    return settings.*row_of(name).number;
+  };
+  EXPECT_EQ(number("silence_ms", "500ms"), 500);
+  EXPECT_EQ(number("silence_ms", "30s"), 30'000);
+  EXPECT_EQ(number("silence_ms", "2m"), 120'000);
+  EXPECT_EQ(number("silence_ms", "1h"), 3'600'000);
+  EXPECT_EQ(number("silence_ms", "300000us"), 300);
+  EXPECT_EQ(number("stay_awake_us", "50us"), 50);
+  EXPECT_EQ(number("stay_awake_us", "1ms"), 1'000);
+  EXPECT_EQ(number("segment_bytes", "64M"), int64_t{64} << 20);
+  EXPECT_EQ(number("segment_bytes", "64MiB"), int64_t{64} << 20);
+  EXPECT_EQ(number("segment_bytes", "2T"), int64_t{2} << 40);
+  EXPECT_EQ(number("frame_bytes_max", "1G"), int64_t{1} << 30);
 }
 
 TEST(Settings, FlagsAndEnvironmentAreSpeltFromTheName) {
@@ -122,11 +152,42 @@ TEST_F(SettingsFile, ReadsLinesCommentsAndQuotes) {
 
 TEST_F(SettingsFile, ErrorsNameFileAndLine) {
   EXPECT_EQ(read("host = a\n\nslice_bytes = 1\n").message(),
-            path_ + ":3: setting slice_bytes = '1': expected a number from 4096 to 1073741824");
+            path_ +
+                ":3: setting slice_bytes = '1': expected a number from 4096 to 1073741824 "
+                "(bytes), or a size such as 64K, 16M or 1G");
   EXPECT_EQ(read("host a\n"), invalid_argument(path_ + ":1: expected: name = value"));
   EXPECT_EQ(
       read("\ncolour = red\n"),
       invalid_argument(path_ + ":2: there is no setting 'colour'; tuttid --help-all lists them"));
+}
+
+TEST_F(SettingsFile, ASettingGivenTwiceIsAFault) {
+  EXPECT_EQ(read("host = a\nlisten = a:1\nhost = a\n").message(),
+            path_ + ":3: setting host is given twice, first in line 1; remove one of the lines");
+}
+
+// The value may be a token.
+TEST_F(SettingsFile, QuotesThatAreNotBalancedAreAFaultThatShowsNoValue) {
+  for (const std::string value : {"\"sesame", "sesame\"", "\"se\"same", "\"", "\"se\"sa\"me\""})
+    EXPECT_EQ(read("token = " + value + "\n").message(),
+              path_ +
+                  ":1: setting token: the quotes are not balanced around its value; write "
+                  "token = \"...\"")
+        << value;
+  EXPECT_EQ(settings_.token, "");
+  EXPECT_TRUE(read("token = \"\"\nhost = \"a\" # \"why\n").ok());
+}
+
+TEST_F(SettingsFile, EachFaultIsFoundInTheOrderOfTheLines) {
+  std::ofstream(path_) << "hots = a\nlog_level = loud\nhost = b\njobs_max\n";
+  Faults faults;
+  const Status first = read_settings_file(settings_, path_, &faults);
+  ASSERT_EQ(faults.size(), 3u);
+  EXPECT_EQ(first, faults[0]);
+  EXPECT_TRUE(faults[0].message().starts_with(path_ + ":1: there is no setting 'hots'; did you "));
+  EXPECT_TRUE(faults[1].message().starts_with(path_ + ":2: setting log_level = 'loud'"));
+  EXPECT_EQ(faults[2].message(), path_ + ":4: expected: name = value");
+  EXPECT_EQ(settings_.host, "b");
 }
 
 // tuttid does without its default file only for NOT_FOUND.
@@ -150,12 +211,30 @@ TEST_F(SettingsFile, TheEnvironmentOverridesTheFile) {
   EXPECT_EQ(settings_.token, "t");
 }
 
+TEST_F(SettingsFile, MayBeginWithAByteOrderMark) {
+  ASSERT_TRUE(read("\xEF\xBB\xBFhost = a\n").ok());
+  EXPECT_EQ(settings_.host, "a");
+}
+
+TEST(Settings, ATimeThatIsFinerThanItsUnitIsNamedWithTheUnits) {
+  Settings settings;
+  EXPECT_EQ(set_setting(settings, "silence_ms", "1000us"),
+            invalid_argument("setting silence_ms = '1000us': expected a number from 100 to 3600000 "
+                             "(milliseconds), or a time such as 500ms, 30s, 2m or 1h"));
+  EXPECT_EQ(set_setting(settings, "silence_ms", "10us"),
+            invalid_argument("setting silence_ms = '10us': this is finer than the unit of the "
+                             "setting; expected a number from 100 to 3600000 (milliseconds), or a "
+                             "time such as 500ms, 30s, 2m or 1h"));
+}
+
 TEST(Settings, EnvironmentErrorsNameTheVariable) {
   Settings settings;
   const Variable variable("TUTTI_SILENCE_MS", "soon");
-  EXPECT_EQ(read_settings_environment(settings),
-            invalid_argument("environment TUTTI_SILENCE_MS: setting silence_ms = 'soon': "
-                             "expected a number from 100 to 3600000"));
+  EXPECT_EQ(
+      read_settings_environment(settings),
+      invalid_argument("environment TUTTI_SILENCE_MS: setting silence_ms = 'soon': "
+                       "expected a number from 100 to 3600000 (milliseconds), or a time such as "
+                       "500ms, 30s, 2m or 1h"));
 }
 
 }  // namespace

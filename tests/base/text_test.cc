@@ -3,15 +3,40 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+
 namespace tutti {
 namespace {
+
+TEST(Text, ReadsTimes) {
+  EXPECT_EQ(parse_duration("200us")->count(), 200);
+  EXPECT_EQ(parse_duration("500ms")->count(), 500'000);
+  EXPECT_EQ(parse_duration("30s")->count(), 30'000'000);
+  EXPECT_EQ(parse_duration("2m")->count(), 120'000'000);
+  EXPECT_EQ(parse_duration("1h")->count(), 3'600'000'000);
+  for (const char* bad :
+       {"", "30", "2M", "s", "-1s", "1.5s", "1d", "1 s", "18446744073709551615us"})
+    EXPECT_EQ(parse_duration(bad).status().code(), Code::invalid_argument) << bad;
+}
+
+TEST(Text, SuggestsTheWordThatIsSpeltMostLikeAnother) {
+  constexpr auto kWords = std::to_array<std::string_view>({"stop", "status", "strategy", "top"});
+  EXPECT_EQ(did_you_mean("stauts", kWords), "; did you mean 'status'?");
+  EXPECT_EQ(did_you_mean("statu", kWords), "; did you mean 'status'?");
+  EXPECT_EQ(did_you_mean("sttop", kWords), "; did you mean 'stop'?");
+  EXPECT_EQ(did_you_mean("strategies", kWords), "; did you mean 'strategy'?");
+  EXPECT_EQ(did_you_mean("tpo", kWords), "; did you mean 'top'?");
+  EXPECT_EQ(did_you_mean("colour", kWords), "");
+  EXPECT_EQ(did_you_mean("", kWords), "");
+  EXPECT_EQ(did_you_mean("xy", {}), "");
+}
 
 TEST(Text, ByteSizes) {
   EXPECT_EQ(*parse_byte_size("4"), 4u);
   EXPECT_EQ(*parse_byte_size("64K"), 65536u);
   EXPECT_EQ(*parse_byte_size("1MiB"), 1048576u);
   EXPECT_EQ(*parse_byte_size("2g"), 2147483648u);
-  for (const char* bad : {"", "x", "4T", "-1", "1.5M", "99999999999999999999", "17179869184G"})
+  for (const char* bad : {"", "x", "4P", "-1", "1.5M", "99999999999999999999", "17179869184G"})
     EXPECT_EQ(parse_byte_size(bad).status().code(), Code::invalid_argument) << bad;
   EXPECT_NE(parse_byte_size("4 apples").status().message().find("4 apples"), std::string::npos);
   EXPECT_EQ(format_byte_size(0), "0 B");
