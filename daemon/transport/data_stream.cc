@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/transport/tcp_counts.h"
+
 namespace tutti {
 namespace {
 
@@ -97,10 +99,16 @@ bool DataStream::is_stuck(Millis tick, int ticks) {
   return stuck_ticks_ >= ticks;
 }
 
+ConnectionCounts DataStream::counts() {
+  const std::lock_guard lock(using_);
+  return wire_ == nullptr ? ConnectionCounts() : counts_of(wire_->descriptor());
+}
+
 // ---- The stream's thread ----
 
 void DataStream::on_ready(uint32_t events) {
   if ((events & EPOLLOUT) != 0) write_blocked_ = false;
+  if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) hung_up_ = true;
   serve();
 }
 
@@ -169,7 +177,7 @@ ssize_t DataStream::write_part(std::span<const std::byte> payload) {
 bool DataStream::read_some() {
   ssize_t got = 0;
   const std::shared_ptr<Read> into = first_of(reads_);
-  if (into == nullptr) return false;
+  if (into == nullptr) return hung_up_ && meet_end();
   {
     const std::lock_guard lock(using_);
     if (closed_) return false;
@@ -187,6 +195,20 @@ bool DataStream::read_some() {
     pop(reads_);
   }
   return true;
+}
+
+// Nothing is to be read or, perhaps, written, and yet a stream that ended has broken: what was
+// written last may be lost. Bytes in the socket whose header is still to come are left to it.
+// Returns false.
+bool DataStream::meet_end() {
+  ssize_t got = 0;
+  {
+    const std::lock_guard lock(using_);
+    if (closed_) return false;
+    char next = 0;
+    got = recv(wire_->descriptor(), &next, sizeof(next), MSG_PEEK | MSG_DONTWAIT);
+  }
+  return got <= 0 && check(got == 0 ? 0 : errno);
 }
 
 // Ends the stream unless it only has to wait. Returns false.

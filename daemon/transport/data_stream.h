@@ -2,6 +2,8 @@
 // headers, in the order in which their headers go by the first. A thread of the transport reads and
 // writes it; it never looks at values.
 //
+// Its end is noticed at once, whether or not a payload is under way.
+//
 // Once close() has returned, the thread touches no memory of a payload.
 #pragma once
 
@@ -14,6 +16,7 @@
 #include "daemon/base/loop.h"
 #include "daemon/transport/incoming_payload.h"
 #include "daemon/transport/pending_frame.h"
+#include "daemon/transport/transport.h"
 #include "daemon/transport/wire.h"
 
 namespace tutti {
@@ -53,6 +56,7 @@ class DataStream : public std::enable_shared_from_this<DataStream> {
   // Whether the peer's host acknowledges nothing although bytes are under way. Returns true if that
   // was so for `ticks` calls in a row, which are `tick` apart. The link's thread.
   bool is_stuck(Millis tick, int ticks);
+  ConnectionCounts counts();  // All 0 while it is not open. May wait for one read or write.
 
  private:
   void wake();
@@ -60,6 +64,7 @@ class DataStream : public std::enable_shared_from_this<DataStream> {
   void on_ready(uint32_t events);
   bool write_some();
   bool read_some();
+  bool meet_end();
   ssize_t write_part(std::span<const std::byte> payload);
   template <class Item>
   Item first_of(const std::deque<Item>& queue);
@@ -87,6 +92,7 @@ class DataStream : public std::enable_shared_from_this<DataStream> {
   // The stream's thread only.
   size_t written_ = 0;  // Of the first frame's payload.
   bool write_blocked_ = false;
+  bool hung_up_ = false;  // The peer sends no more, or the connection is gone.
   bool ended_ = false;
 };
 

@@ -25,7 +25,9 @@ Status LinkCore::send(Outgoing frame) {
       check_outgoing(frame.header, frame.bytes.size(), transport_->limits.frame_bytes_max);
   if (!allowed.ok()) return allowed;
   const std::lock_guard lock(mutex_);
-  if (state_ >= State::closing) return unavailable("the link to " + peer_ + " is closed");
+  if (state_ >= State::closing)
+    return unavailable("the link to " + peer_ +
+                       " is closed: " + cause_.value_or(Status()).message());
   auto accepted = PendingFrame::accept(frame, budget_, transport_->pending_frames);
   if (!accepted) return resource_exhausted("the queue of the link to " + peer_ + " is full");
   queue_.push_back(std::move(accepted));
@@ -171,7 +173,8 @@ void LinkCore::on_wire_closed(Status cause) {
     state_ = State::closed;
     unsent.swap(queue_);
     handler = std::exchange(handler_, nullptr);
-    if (cause_) cause = *cause_;
+    if (!cause_) cause_ = std::move(cause);
+    cause = *cause_;
   }
   transport_->loop.cancel(timer_);
   transport_->remove_half_open(shared_from_this());

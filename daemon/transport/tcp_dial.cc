@@ -1,4 +1,5 @@
 // The dialling side of TCP links: name lookup, connect, TLS and handshake.
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -10,7 +11,9 @@
 namespace tutti {
 namespace {
 
-constexpr int kStreamDials = 20;  // Of one data stream, kRedialPause apart.
+// Dials of one data stream that are kRedialPause apart; then the pause doubles, so many times.
+constexpr int kQuickDials = 20;
+constexpr int kDoublings = 8;
 
 // One dial. It is kept alive by the callbacks of the loop and the resolver. Loop thread only.
 class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
@@ -50,6 +53,7 @@ class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
   void on_challenge();
   void on_answer();
   void redial();
+  void call_after(Millis delay, void (TcpDialler::*task)());
   void fail(Status cause);
 
   const std::shared_ptr<TcpTransportCore> transport_;
@@ -64,10 +68,10 @@ class TcpDialler : public std::enable_shared_from_this<TcpDialler> {
   std::unique_ptr<Wire> wire_;  // and from then on.
   Stage stage_ = Stage::connecting;
   std::string received_;
-  Loop::TimerId redial_timer_ = 0;
+  Loop::TimerId timer_ = 0;  // Ends a pause, or the dial of a data stream.
   const std::string stream_hello_;
   const uint16_t stream_ = 0;  // Not 0: it dials that data stream of link_.
-  int stream_dials_left_ = kStreamDials;
+  int stream_dials_ = 0;
 };
 
 void TcpDialler::start() {
@@ -85,23 +89,23 @@ void TcpDialler::start() {
 
 void TcpDialler::stop() {
   link_.reset();
-  transport_->loop.cancel(redial_timer_);
   hang_up();
 }
 
 void TcpDialler::hang_up() {
+  transport_->loop.cancel(std::exchange(timer_, 0));
   if (socket_.valid()) transport_->loop.unwatch(socket_.get());
   if (wire_ != nullptr) transport_->loop.unwatch(wire_->descriptor());
   socket_.reset();
   wire_.reset();
 }
 
-// Fails the link, which calls stop(). A link without one of its streams is only slower.
+// Fails the link, which calls stop(). A link without one of its streams is only slower, and dials
+// it again for as long as it lives.
 void TcpDialler::fail(Status cause) {
   const std::shared_ptr<TcpLink> link = link_;
   if (link == nullptr) return;
-  if (stream_ == 0) return link->fail(std::move(cause));
-  --stream_dials_left_ > 0 ? redial() : stop();
+  stream_ == 0 ? link->fail(std::move(cause)) : redial();
 }
 
 void TcpDialler::on_resolved(Result<std::vector<SocketAddress>> addresses) {
@@ -112,7 +116,10 @@ void TcpDialler::on_resolved(Result<std::vector<SocketAddress>> addresses) {
 }
 
 void TcpDialler::dial() {
-  if (stream_ == 0) handshake_.emplace(hello_, transport_->limits, address_);
+  if (stream_ == 0)
+    handshake_.emplace(hello_, transport_->limits, address_);
+  else
+    call_after(Millis(transport_->limits.connect_timeout_ms), &TcpDialler::redial);
   stage_ = Stage::connecting;
   next_address_ = 0;
   received_.clear();
@@ -152,8 +159,9 @@ bool TcpDialler::say_hello() {
     return false;
   }
   if (!*secured) return false;
-  stage_ = Stage::challenge;
-  if (stream_ != 0) stage_ = Stage::answer;
+  stage_ = stream_ != 0 ? Stage::answer : Stage::challenge;
+  // The listener may have taken the stream by now, and would miss it.
+  if (stream_ != 0) transport_->loop.cancel(std::exchange(timer_, 0));
   if (write_at_once(*wire_, stream_ != 0 ? stream_hello_ : handshake_->hello())) return true;
   fail(unavailable(address_ + " takes no hello"));
   return false;
@@ -208,12 +216,18 @@ void TcpDialler::on_answer() {
   }
 }
 
-// The listener had to make room, or has none yet.
+// The listener had to make room, or has none yet, or a data stream could not be opened.
 void TcpDialler::redial() {
   hang_up();
-  redial_timer_ = transport_->loop.at(Clock::now() + kRedialPause, [self = shared_from_this()] {
-    self->redial_timer_ = 0;
-    self->dial();
+  if (stream_ != 0) ++stream_dials_;
+  const int doublings = std::clamp(stream_dials_ - kQuickDials, 0, kDoublings);
+  call_after(kRedialPause * (1 << doublings), &TcpDialler::dial);
+}
+
+void TcpDialler::call_after(Millis delay, void (TcpDialler::*task)()) {
+  timer_ = transport_->loop.at(Clock::now() + delay, [self = shared_from_this(), task] {
+    self->timer_ = 0;
+    (self.get()->*task)();
   });
 }
 

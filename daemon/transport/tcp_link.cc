@@ -11,7 +11,9 @@
 #include <cstring>
 #include <utility>
 
+#include "daemon/base/threads.h"
 #include "daemon/transport/handshake.h"
+#include "daemon/transport/tcp_counts.h"
 
 namespace tutti {
 namespace {
@@ -20,8 +22,6 @@ constexpr Millis kShutdownTimeout{600};           // A little more than a link t
 constexpr size_t kPartsMax = 64;                  // Of one write.
 constexpr size_t kWriteBytes = size_t{1} << 20;   // Written before anything is read.
 constexpr size_t kTurnBytes = size_t{256} << 10;  // Read before the loop serves others.
-// Smaller payloads go by the link's own connection: to wake a thread takes longer.
-constexpr size_t kStreamedBytesMin = size_t{128} << 10;
 // Given to a stream ahead of its socket. More waits in the link's queue, which a close drops.
 constexpr size_t kStreamAheadBytes = size_t{2} << 20;
 
@@ -80,6 +80,7 @@ void TcpLink::open(std::unique_ptr<Wire> wire, const LinkTerms& terms) {
   stop_dial_ = nullptr;
   if (!set_open(terms.silence_ms)) return;
   wire_ = std::move(wire);
+  acknowledge_at_once();
   silence_ = Millis(terms.silence_ms);
   for (size_t stream = 1; stream <= static_cast<size_t>(terms.streams); ++stream)
     streams_.push_back(std::make_shared<DataStream>(
@@ -210,7 +211,15 @@ void TcpLink::on_written(size_t bytes) {
     written_ -= writing_.front().size();
     const Writing whole = std::move(writing_.front());
     writing_.pop_front();  // Before the frame is released: its `released` may change writing_.
+    if (whole.header.kind == FrameKind::ping) acknowledge_at_once();
   }
+}
+
+// A side that sends now and then is taken for one that answers, and its kernel holds back the last
+// acknowledgement for 40 ms. The peer would count as much time for a frame.
+void TcpLink::acknowledge_at_once() const {
+  const int on = 1;
+  (void)setsockopt(descriptor(), IPPROTO_TCP, TCP_QUICKACK, &on, sizeof(on));
 }
 
 // ---- Reading ----
@@ -287,6 +296,13 @@ bool TcpLink::peer_is_alive() const {
   if (!reading_paused_ || getsockopt(descriptor(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
     return false;
   return info.tcpi_unacked == 0 || Millis(info.tcpi_last_ack_recv) < silence_;
+}
+
+std::vector<ConnectionCounts> TcpLink::connections() const {
+  if (wire_ == nullptr || !is_open()) return {};
+  std::vector<ConnectionCounts> all = {counts_of(descriptor())};
+  for (const auto& stream : streams_) all.push_back(stream->counts());
+  return all;
 }
 
 // ---- Data streams ----

@@ -7,7 +7,8 @@
 // and their payloads, from the second slice of an operation on, by the stream that has least to
 // write. Frames are delivered in
 // the order of their headers. Until a stream is open, and for small frames, the socket carries all.
-// A stream that breaks breaks the link; one that cannot be opened is not used.
+// A stream that breaks breaks the link; one that cannot be opened is dialled again for as long as
+// the link lives.
 //
 // While this side holds its peer back it reads nothing, so it cannot judge the peer by what it
 // receives; a host that vanishes then is noticed by its kernel's missing acknowledgements.
@@ -76,6 +77,7 @@ class TcpLink final : public LinkCore {
   void on_ready(uint32_t events);
   // For a listener: whether that data stream with this token is the link's, and not open yet.
   bool takes_stream(const LinkProof& token, size_t stream) const;
+  std::vector<ConnectionCounts> connections() const override;
   int descriptor() const { return wire_ == nullptr ? -1 : wire_->descriptor(); }
 
  private:
@@ -110,6 +112,7 @@ class TcpLink final : public LinkCore {
   ssize_t write_once();
   void on_write_error(int error);
   void on_written(size_t bytes);
+  void acknowledge_at_once() const;
   void post_read();
   void read_some();
   bool fill();

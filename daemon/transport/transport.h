@@ -11,6 +11,7 @@
 // kept bytes nothing is delivered until some are dropped.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -63,6 +64,17 @@ struct Outgoing {
   std::function<void()> released;
 };
 
+// What the kernel has counted of one TCP connection since it was opened.
+struct ConnectionCounts {
+  uint64_t acked_bytes = 0;
+  // Bytes waited to be sent or acknowledged, and the receiver had room for them. In steps of the
+  // kernel's clock, 1 to 10 ms.
+  std::chrono::microseconds busy{0};
+  uint64_t retransmits = 0;                       // Segments that were sent again.
+  std::chrono::microseconds round_trip{0};        // Smoothed.
+  std::chrono::microseconds least_round_trip{0};  // Of the last minutes.
+};
+
 class Link {
  public:
   virtual ~Link() = default;
@@ -77,6 +89,9 @@ class Link {
   virtual void close(Status cause) = 0;
   // Closes without waiting for frames that are being sent; the peer sees a broken link. Any thread.
   virtual void abort(Status cause) = 0;
+  // One entry for each connection, in an order that stays; empty unless the link runs over TCP
+  // sockets of this process and is open. On the thread of the transport's loop.
+  virtual std::vector<ConnectionCounts> connections() const { return {}; }
 };
 
 // Memory offered for a payload that is being received, until its owner withdraws it; the payload

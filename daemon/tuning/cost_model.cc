@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
+#include "daemon/base/threads.h"
 #include "proto/board.h"
 
 namespace tutti {
@@ -13,11 +15,12 @@ bool combines(Collective collective) {
 }
 
 // The global level alone: one rank per host.
-Plan one_rank_per_host_plan(Collective collective, const Strategy& global, int hosts) {
+Plan one_rank_per_host_plan(const Workload& work, const Strategy& global) {
   Plan plan;
-  plan.collective = collective;
+  plan.collective = work.collective;
   plan.strategies = {{StrategyKind::centralized}, global};
-  for (int host = 0; host < hosts; ++host) plan.hosts.push_back({host});
+  for (int host = 0; host < work.hosts; ++host) plan.hosts.push_back({host});
+  plan.reproducible = plan.raw = goes_raw(work, global);
   return plan;
 }
 
@@ -53,6 +56,42 @@ Cut cut_of(const Workload& work, const Traffic& traffic, const Pipeline& pipelin
   return cut;
 }
 
+// Whether streams carry the slices, but for the first, which stays with the worker.
+bool is_streamed(const Cut& cut, const HostCost& host) {
+  return host.streams > 0 && cut.slices > 1 && cut.piece >= static_cast<double>(kStreamedBytesMin);
+}
+
+// One of those who do a host's work at the same time, with what each kind of it costs them: nothing
+// where others do it.
+struct Party {
+  Bound bound;
+  HostCost cost;
+};
+using Parties = std::array<Party, 5>;
+
+// More threads than cores are as fast as the cores, which are a party of their own.
+Parties parties_of(const Cut& cut, const HostCost& host) {
+  const double frame = host.frame_us, copy = host.copy_byte_us, fold = host.fold_byte_us;
+  const double memory = host.memory_byte_us;
+  const double cores = std::max(1, host.cores);
+  const double streams = is_streamed(cut, host) ? host.streams : 0;
+  const double folders = host.folding_ranks;
+  return {{{Bound::worker, {0, frame, streams > 0 ? 0 : copy, folders > 0 ? 0 : fold}},
+           {Bound::streams, {0, 0, streams > 0 ? copy / streams : 0, 0}},
+           {Bound::folds, {0, 0, 0, folders > 0 ? fold / folders : 0}},
+           {Bound::memory, {0, 0, 2 * memory, memory}},
+           {Bound::cores, {0, frame / cores, copy / cores, fold / cores}}}};
+}
+
+// Microseconds by what they are spent on.
+struct Times {
+  std::array<double, kBoundNames.size()> us{};
+  double& operator[](Bound bound) { return us[static_cast<size_t>(bound)]; }
+  double sum() const { return std::accumulate(us.begin(), us.end(), 0.0); }
+  double longest() const { return std::ranges::max(us); }
+  Bound bound() const { return static_cast<Bound>(std::ranges::max_element(us) - us.begin()); }
+};
+
 // One pass over the tensors of a host's ranks, for one slice.
 double local_us(const Workload& work, const Traffic& traffic, const Cut& cut,
                 const HostCost& host) {
@@ -61,7 +100,7 @@ double local_us(const Workload& work, const Traffic& traffic, const Cut& cut,
   return passes * cut.piece * cut.frames * traffic.chunks * host.fold_byte_us;
 }
 
-// The time of the worker's thread per slice: copying in and out, and folding.
+// What a host does for others per slice, on one core: copying in and out, and folding.
 double busy_us(const Workload& work, const Traffic& traffic, const Cut& cut, const HostCost& host) {
   const double moved = traffic.sent_chunks + traffic.received_chunks;
   const double combined = combines(work.collective) ? traffic.received_chunks : 0;
@@ -79,14 +118,50 @@ double shared_us(const Workload& work, const Traffic& traffic, const Cut& cut,
           combined * cut.piece * host.fold_byte_us);
 }
 
+Times local_times(const Workload& work, const Traffic& traffic, const Cut& cut,
+                  const Parties& parties) {
+  Times times;
+  for (const auto& [bound, cost] : parties) times[bound] = local_us(work, traffic, cut, cost);
+  return times;
+}
+
+// From the first host's send to the last host's result, for one slice. `shared`: shared_us().
+Times path_times(const Traffic& traffic, const Cut& cut, const LinkCost& link, const HostCost& host,
+                 double shared) {
+  const double frames = traffic.path_chunks * cut.frames;
+  Times times;
+  times[Bound::rounds] = traffic.rounds * link.message_us;
+  times[Bound::wire] = frames * cut.piece * link.byte_us;
+  times[Bound::worker] = frames * host.frame_us;
+  times[is_streamed(cut, host) ? Bound::streams : Bound::worker] +=
+      frames * cut.piece * 2 * host.copy_byte_us;
+  if (times.sum() >= shared) return times;
+  Times on_cores;
+  on_cores[Bound::cores] = shared;
+  return on_cores;
+}
+
+// What a host is busy with for each slice.
+Times interval_times(const Workload& work, const Traffic& traffic, const Cut& cut,
+                     const LinkCost& link, const HostCost& host, const Parties& parties) {
+  Times times = local_times(work, traffic, cut, parties);
+  for (const auto& [bound, cost] : parties) times[bound] += busy_us(work, traffic, cut, cost);
+  times[Bound::wire] = std::max(traffic.sent_chunks, traffic.received_chunks) * cut.frames *
+                       (host.frame_us + cut.piece * link.byte_us);
+  return times;
+}
+
 // The collectives that Ring does not do as a chain.
 bool has_ring(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::all_gather ||
          collective == Collective::reduce_scatter;
 }
 
-int path_chunks(Collective collective, const Strategy& global, int hosts, const Cost& cost) {
-  if (collective == Collective::all_to_all) return cost.sent_chunks_max;
+int path_chunks(const Plan& plan, const Cost& cost) {
+  const Collective collective = plan.collective;
+  const Strategy& global = plan.strategies.global;
+  const int hosts = static_cast<int>(plan.hosts.size());
+  if (collective == Collective::all_to_all || plan.raw) return cost.sent_chunks_max;
   if (global.kind == StrategyKind::ring && has_ring(collective) && hosts > 1) return cost.rounds;
   // A tree's root sends only what it has received before.
   return std::max((cost.rounds - cost.empty_rounds) * fan_of(global, hosts),
@@ -95,40 +170,46 @@ int path_chunks(Collective collective, const Strategy& global, int hosts, const 
 
 }  // namespace
 
-Traffic traffic_of(Collective collective, const Strategy& global, int hosts) {
-  const Plan plan = one_rank_per_host_plan(collective, global, hosts);
+bool goes_raw(const Workload& work, const Strategy& global) {
+  return work.collective == Collective::all_reduce && global.kind == StrategyKind::centralized &&
+         work.hosts == 2 && work.ranks == 2 && work.bytes <= kRawBytesMax / 2;
+}
+
+Traffic traffic_of(const Workload& work, const Strategy& global) {
+  const Plan plan = one_rank_per_host_plan(work, global);
   const Cost cost = cost_of(plan);
-  Traffic traffic{cost.rounds,
-                  cost.sent_chunks_max,
-                  cost.received_chunks_max,
-                  0,
-                  static_cast<double>(cost.sent_chunks_sum),
-                  chunk_count(plan)};
-  traffic.path_chunks = path_chunks(collective, global, hosts, cost);
-  return traffic;
+  return {cost.rounds,
+          cost.sent_chunks_max,
+          cost.received_chunks_max,
+          path_chunks(plan, cost),
+          static_cast<double>(cost.sent_chunks_sum),
+          chunk_count(plan)};
 }
 
 Prediction predict(const Workload& work, const Traffic& traffic, const LinkCost& link,
                    const HostCost& host, const Pipeline& pipeline) {
   const Cut cut = cut_of(work, traffic, pipeline);
-  const double local = local_us(work, traffic, cut, host);
-  if (work.hosts == 1) return {2 * host.hop_us, cut.slices * local, traffic.rounds, 0};
-  const double chunk_us = cut.frames * (host.frame_us + cut.piece * link.byte_us);
-  const double copied_us = cut.frames * cut.piece * 2 * host.copy_byte_us;
+  const Parties parties = parties_of(cut, host);
+  const Times local = local_times(work, traffic, cut, parties);
+  Prediction prediction{2 * host.hop_us, cut.slices * local.longest(), traffic.rounds, 0,
+                        local.bound()};
+  if (work.hosts == 1) return prediction;
   const double shared = shared_us(work, traffic, cut, host);
-  const double path =
-      traffic.rounds * link.message_us + traffic.path_chunks * (chunk_us + copied_us);
-  const double first = local + std::max(path, shared);
-  const double wire = std::max(traffic.sent_chunks, traffic.received_chunks) * chunk_us;
-  const double busy = local + busy_us(work, traffic, cut, host);
-  const double interval = std::max({wire, busy, shared, first / pipeline.slices_in_flight});
-  const double chunk_bytes = cut.frames * static_cast<double>(work.bytes) /
-                             (has_blocks(work.collective) ? 1 : traffic.chunks);
-  Prediction prediction;
-  prediction.start_us = 2 * host.hop_us;
-  prediction.us = first + (cut.slices - 1) * interval;
-  prediction.rounds = traffic.rounds;
-  prediction.sent_bytes = traffic.sent_chunks * chunk_bytes;
+  Times spent = path_times(traffic, cut, link, host, shared);
+  spent[local.bound()] += local.longest();
+  const double first = spent.sum();
+  Times interval = interval_times(work, traffic, cut, link, host, parties);
+  interval[Bound::cores] = std::max(interval[Bound::cores], shared);
+  const double others = cut.slices - 1;
+  const double waiting = first / pipeline.slices_in_flight;
+  if (waiting > interval.longest())
+    for (double& us : spent.us) us += others / pipeline.slices_in_flight * us;
+  else
+    spent[interval.bound()] += others * interval.longest();
+  prediction.us = first + others * std::max(waiting, interval.longest());
+  prediction.sent_bytes = traffic.sent_chunks * cut.frames * static_cast<double>(work.bytes) /
+                          (has_blocks(work.collective) ? 1 : traffic.chunks);
+  prediction.bound = spent.bound();
   return prediction;
 }
 
@@ -152,7 +233,7 @@ Strategies choose(const Strategies& asked, Collective collective, uint64_t bytes
   for (const auto& ranks : hosts) work.ranks += static_cast<int>(ranks.size());
   const std::vector<Strategy> list = candidates(collective, count);
   chosen.global = *std::ranges::min_element(list, {}, [&](const Strategy& strategy) {
-    return predict(work, traffic_of(collective, strategy, count), link).us;
+    return predict(work, traffic_of(work, strategy), link).us;
   });
   if (count == 1) chosen.global = chosen.local;
   return chosen;

@@ -77,8 +77,7 @@ void Tuner::observe(const Case& operation, const Strategy& used, double us) {
   auto found = std::ranges::find(sizes.candidates, used, &Candidate::strategy);
   if (found == sizes.candidates.end()) {
     if (sizes.candidates.size() >= kCandidatesMax) return;
-    add_candidate(host_sets_[static_cast<size_t>(operation.host_set)], operation.collective, sizes,
-                  used);
+    add_candidate(operation.host_set, operation.collective, sizes, used);
     sizes.links_version = 0;
     class_of(operation);
     found = std::prev(sizes.candidates.end());
@@ -99,7 +98,7 @@ Tuner::SizeClass& Tuner::class_of(const Case& operation) {
     const HostSet& who = host_sets_[static_cast<size_t>(host_set)];
     sizes.bytes = bytes == 0 ? 0 : std::bit_ceil(bytes);
     for (const Strategy& strategy : candidates(collective, static_cast<int>(who.hosts.size())))
-      add_candidate(who, collective, sizes, strategy);
+      add_candidate(host_set, collective, sizes, strategy);
   }
   if (sizes.links_version != links_version_) predict_all(key, sizes);
   if (fresh)
@@ -109,11 +108,11 @@ Tuner::SizeClass& Tuner::class_of(const Case& operation) {
   return sizes;
 }
 
-void Tuner::add_candidate(const HostSet& host_set, Collective collective, SizeClass& sizes,
+void Tuner::add_candidate(int host_set, Collective collective, SizeClass& sizes,
                           const Strategy& strategy) {
   Candidate candidate;
   candidate.strategy = strategy;
-  candidate.traffic = traffic_of(collective, strategy, static_cast<int>(host_set.hosts.size()));
+  candidate.traffic = traffic_of(work_of(host_set, collective, sizes.bytes), strategy);
   sizes.candidates.push_back(candidate);
 }
 

@@ -120,7 +120,7 @@ class Tuner {
   };
 
   SizeClass& class_of(const Case& operation);
-  void add_candidate(const HostSet& host_set, Collective collective, SizeClass& sizes,
+  void add_candidate(int host_set, Collective collective, SizeClass& sizes,
                      const Strategy& strategy);
   Workload work_of(int host_set, Collective collective, uint64_t bytes) const;
   void predict_all(const Key& key, SizeClass& sizes);

@@ -124,6 +124,24 @@ TEST_P(DataStreams, BreakTheirLink) {
   EXPECT_NE(cause->message().find("data stream 1"), Bytes::npos) << cause->message();
 }
 
+TEST_P(DataStreams, BreakTheirLinkWhileIdleToo) {
+  Bare one = open(1);
+  one.hear(sizeof(LinkAnswerHead));
+  one.vanish();
+  EXPECT_NE(placer_->closed().value().message().find("data stream 1"), Bytes::npos);
+}
+
+TEST_P(DataStreams, ThatEndLeaveWhatTheySaidBefore) {
+  const Bare one = open(1);
+  one.hear(sizeof(LinkAnswerHead));
+  one.say(Bytes(Placer::kBytes, 'a'));
+  one.say_no_more();
+  settle();
+  announce(2, 1, Placer::kBytes);
+  expect_frame(2, 'a');
+  EXPECT_EQ(placer_->closed_code(), Code::unavailable);
+}
+
 TEST_P(DataStreams, ThatBreakBehindAGoodbyeLeaveItsCause) {
   Bare one = open(1);
   one.hear(sizeof(LinkAnswerHead));

@@ -1,68 +1,13 @@
 // A peer that stops answering is noticed within silence_ms, with or without traffic. A proxy
 // between the two ends stops forwarding, which looks to either end like a stopped process or a lost
 // host.
-#include <poll.h>
-
-#include <thread>
-
-#include "tests/transport/bare.h"
+#include "tests/transport/proxy.h"
 
 namespace tutti {
 namespace {
 
 constexpr int kSilenceMs = 2'000;
 constexpr std::chrono::milliseconds kSlack{15'000};  // For a loaded machine.
-
-// Forwards one TCP connection both ways until stopped; then keeps its sockets open and unread.
-class Proxy {
- public:
-  explicit Proxy(const std::string& target) : target_port_(port_of(target)) {
-    address = listener_.address() + target.substr(host_and_port(target).size());
-    thread_ = std::thread([this] { run(); });
-  }
-  ~Proxy() { stop(); }
-  void stop() {
-    stopped_ = true;
-    if (thread_.joinable()) thread_.join();
-  }
-  std::string address;
-  std::atomic<int> forwarded[2] = {0, 0};  // Times, to the listener and to the dialler.
-
- private:
-  void run() {
-    if (!wait(listener_.socket)) return;
-    near_ = Fd(::accept4(listener_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    far_ = connect_loopback(target_port_);
-    std::thread back([this] { forward(far_, near_, forwarded[1]); });
-    forward(near_, far_, forwarded[0]);
-    back.join();
-  }
-  bool wait(const Fd& fd) const {
-    pollfd ready{fd.get(), POLLIN, 0};
-    while (!stopped_)
-      if (::poll(&ready, 1, 20) > 0) return true;
-    return false;
-  }
-  void forward(const Fd& from, const Fd& to, std::atomic<int>& times) {
-    std::vector<char> bytes(1 << 16);
-    while (wait(from)) {
-      const ssize_t got = ::recv(from.get(), bytes.data(), bytes.size(), 0);
-      if (got <= 0) return;
-      ++times;
-      for (ssize_t sent = 0; sent < got && !stopped_;) {
-        const ssize_t part = ::send(to.get(), bytes.data() + sent, static_cast<size_t>(got - sent),
-                                    MSG_NOSIGNAL | MSG_DONTWAIT);
-        sent += std::max<ssize_t>(part, 0);
-      }
-    }
-  }
-
-  const int target_port_;
-  const LoopbackListener listener_;
-  Fd near_, far_;
-  std::atomic<bool> stopped_ = false;
-  std::thread thread_;
-};
 
 class Silence : public testing::TestWithParam<const char*> {
  protected:

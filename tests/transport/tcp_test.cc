@@ -1,6 +1,7 @@
 // What a network can do to TCP links, plain or in TLS: peers on either end that do not
 // authenticate, send invalid frames, stall or impersonate a worker, played by bare sockets.
 #include "daemon/transport/frame_reader.h"
+#include "tests/support/await.h"
 #include "tests/transport/bare.h"
 
 namespace tutti {
@@ -318,6 +319,37 @@ const auto kName = [](const auto& each) { return name_of_kind(each.param); };
 INSTANTIATE_TEST_SUITE_P(Transports, TcpListener, kKinds, kName);
 INSTANTIATE_TEST_SUITE_P(Transports, TcpRecvBuffer, kKinds, kName);
 INSTANTIATE_TEST_SUITE_P(Transports, TcpDialler, kKinds, kName);
+
+// ---- What the kernel counts ----
+
+uint64_t acked_bytes(const Link& link) {
+  uint64_t sum = 0;
+  for (const ConnectionCounts& each : link.connections()) sum += each.acked_bytes;
+  return sum;
+}
+
+TEST(TcpLinkCounts, TellWhatThePeersHostHasAcknowledged) {
+  for (const int streams : {0, 2}) {
+    Loop loop;
+    const LinkLimits limits{.silence_ms = 3'600'000, .streams = streams};
+    const auto there = make_tcp_transport(loop, limits);
+    const auto here = make_tcp_transport(loop, limits);
+    const auto address = there->listen("127.0.0.1:0", take_all(std::make_shared<Recorder>()));
+    ASSERT_TRUE(address.ok());
+    Sender sender;
+    const auto link = here->connect(*address, {.job = "demo"}, std::make_shared<Recorder>());
+    EXPECT_TRUE(link->connections().empty()) << "it is not open";
+    for (uint64_t i = 0; i < 16; ++i) sender.send_patiently(*link, kMiB, i);
+    EXPECT_TRUE(await(loop, [&] { return acked_bytes(*link) >= 16 * kMiB; }));
+    EXPECT_LT(acked_bytes(*link), 17 * kMiB);
+    EXPECT_EQ(link->connections().size(), static_cast<size_t>(1 + streams));
+    EXPECT_GT(link->connections()[0].round_trip.count(), 0);
+    EXPECT_LE(link->connections()[0].least_round_trip, link->connections()[0].round_trip);
+    link->close({});
+    EXPECT_TRUE(await(loop, [&] { return sender.released() == sender.sent(); }));
+    EXPECT_TRUE(await(loop, [&] { return link->connections().empty(); }));
+  }
+}
 
 }  // namespace
 }  // namespace tutti

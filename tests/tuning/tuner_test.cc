@@ -95,8 +95,8 @@ TEST_F(TunerTest, WithinASizeClassTimesAreTakenToItsFullSize) {
   choose();
   const double full = row(kRing).predicted_us;
   bytes_ = 48 * kMiB;
-  const double less =
-      predict({kCollective, bytes_, 4, 4}, traffic_of(kCollective, kRing, 4), LinkCost{}).us;
+  const Workload work{kCollective, bytes_, 4, 4};
+  const double less = predict(work, traffic_of(work, kRing), LinkCost{}).us;
   observe(kRing, 2 * less);
   observe(kRing, 2 * less);
   EXPECT_NEAR(row(kRing).measured_us, 2 * full, 1);
