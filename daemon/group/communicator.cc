@@ -1,7 +1,6 @@
 #include "daemon/group/communicator.h"
 
 #include <algorithm>
-#include <initializer_list>
 
 namespace tutti {
 
@@ -23,29 +22,6 @@ std::string describe_worker(const Host& host) {
   std::string ranks;
   for (const int rank : host.ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
   return "the worker of host " + host.name + " (ranks " + ranks + ")";
-}
-
-namespace {
-
-constexpr uint32_t kMessagesWord = 0x6d736773;  // Sets the numbers of channels apart.
-
-uint32_t number_of(const std::vector<int>& members, std::initializer_list<uint32_t> more) {
-  uint32_t hash = 2166136261u;
-  const auto add = [&](uint32_t word) { hash = (hash ^ word) * 16777619u; };
-  for (const int rank : members) add(static_cast<uint32_t>(rank));
-  for (const uint32_t word : more) add(word);
-  return hash == 0 ? 1 : hash;
-}
-
-}  // namespace
-
-uint32_t group_number(const std::vector<int>& members, uint32_t nth) {
-  return number_of(members, {~nth});
-}
-
-uint32_t channel_number(const std::vector<int>& members, uint64_t channel) {
-  return number_of(members, {static_cast<uint32_t>(channel), static_cast<uint32_t>(channel >> 32),
-                             kMessagesWord});
 }
 
 Result<std::vector<int>> subgroup_members(size_t job_ranks, int rank,

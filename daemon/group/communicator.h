@@ -21,12 +21,6 @@ std::vector<Host> hosts_of(const Roster& roster);
 // "the worker of host b (ranks 2, 3)".
 std::string describe_worker(const Host& host);
 
-// The number of the nth group of these ranks of the job (FNV-1a hash), the same on all hosts. Never
-// 0, which is the whole job.
-uint32_t group_number(const std::vector<int>& members, uint32_t nth);
-// The same for the group that carries messages: see Epoch::channel().
-uint32_t channel_number(const std::vector<int>& members, uint64_t channel);
-
 // Checks the list of a sub-group that `rank` asks for. INVALID_ARGUMENT if a rank does not exist or
 // is listed twice, or if `rank` is not in it.
 Result<std::vector<int>> subgroup_members(size_t job_ranks, int rank,

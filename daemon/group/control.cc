@@ -103,6 +103,7 @@ struct Writer {
     v1::Gone& gone = *to.mutable_gone();
     gone.set_rank(static_cast<uint32_t>(message.rank));
     write_status(message.cause, *gone.mutable_cause());
+    if (message.because_of >= 0) gone.set_because_of(static_cast<uint32_t>(message.because_of));
     for (const auto& [group, number] : message.calls) {
       v1::Bound& bound = *gone.add_bounds();
       bound.set_group(group);
@@ -163,8 +164,10 @@ bool read_propose(const v1::Propose& from, Propose& propose) {
 }
 
 bool read_gone(const v1::Gone& from, RankGone& gone) {
-  if (from.rank() > INT32_MAX) return false;
+  if (from.rank() > INT32_MAX || from.because_of() > INT32_MAX) return false;
+  if (from.has_because_of() && from.because_of() == from.rank()) return false;
   gone.rank = static_cast<int>(from.rank());
+  if (from.has_because_of()) gone.because_of = static_cast<int>(from.because_of());
   gone.cause = read_status(from.cause());
   for (const v1::Bound& bound : from.bounds()) gone.calls[bound.group()] = bound.number();
   return true;

@@ -64,6 +64,12 @@ Status with_job_rank(const Status& status, const Communicator& group, const Rost
           {job_rank, roster.ranks[static_cast<size_t>(job_rank)].host}};
 }
 
+// The same for operations that fail for the same reason.
+std::string cause_of(const Status& status) {
+  return std::string(name_of(status.code())) + " " + std::to_string(status.culprit().rank) + " " +
+         status.culprit().host;
+}
+
 }  // namespace
 
 HostEpoch::HostEpoch(EpochParts parts, Roster roster, const std::string& host,
@@ -173,7 +179,8 @@ bool HostEpoch::needed() const {
 EpochStats HostEpoch::stats() const {
   return {.sent_bytes = links_.sent_bytes(),
           .sent_frames = links_.sent_frames(),
-          .received_bytes = received_bytes_};
+          .received_bytes = received_bytes_,
+          .links = links_.counts()};
 }
 
 // ---- Actions of Follower and Leader ----
@@ -217,9 +224,15 @@ void HostEpoch::handle_as_follower(const Message& message) {
     follower_.abort(failures::lost(hosts_.front(), status));
 }
 
+// The ranks learn of a failure, but not who looks at the node. Operations that fail one after the
+// other for one cause are one line.
 void HostEpoch::perform(const Complete& complete) {
   const auto ended = calls_.extract(complete.op);
-  if (!ended.empty()) parts_.local.complete(complete.op, complete.status);
+  if (ended.empty()) return;
+  if (!complete.status.ok() && log_limit_.may_log(cause_of(complete.status)))
+    spdlog::warn("job {} epoch {}: an operation failed: {}", roster_.job, roster_.epoch,
+                 complete.status.to_string());
+  parts_.local.complete(complete.op, complete.status);
 }
 
 void HostEpoch::perform(const EndEpoch& end) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "daemon/base/log_limit.h"
 #include "daemon/group/control_batcher.h"
 #include "daemon/group/data_path.h"
 #include "daemon/group/follower.h"
@@ -37,7 +38,7 @@ class HostEpoch final : public Epoch, public Links::Events {
   const Roster& roster() const override { return roster_; }
   bool needed() const override;
   const Status& cause() const override { return follower_.cause(); }
-  const std::vector<int>& departures() const override { return follower_.departures(); }
+  const std::vector<Departure>& departures() const override { return follower_.departures(); }
   EpochStats stats() const override;
   GpuLinkState gpu_link() const override { return gpu_link_.state(follower_.table(0).nccl); }
 
@@ -88,6 +89,7 @@ class HostEpoch final : public Epoch, public Links::Events {
   const EpochOptions options_;
   GroupNumbers numbers_;
   Follower follower_;
+  LogLimit log_limit_;
   std::optional<Leader> leader_;    // On the first host.
   std::map<EpochOp, Calls> calls_;  // Not completed yet.
   PlanCache plans_;

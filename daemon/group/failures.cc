@@ -20,6 +20,10 @@ std::string timed_out(const Report& late) {
   return timed_out(late.signature, late.op.number, late.timeout_ms);
 }
 
+std::string departure(const Roster& roster, const RankGone& gone) {
+  return gone.cause.ok() ? describe_rank(roster, gone.rank) + " left" : gone.cause.message();
+}
+
 std::string describe(const Roster& roster, const Ranks& members, const Asked& asked) {
   if (asked.rank < 0) return "another host asks for something else";
   return describe_rank(roster, job_rank(members, asked.rank)) + " asks for " +
@@ -41,12 +45,13 @@ Status disagreement(const Roster& roster, const Ranks& members, uint64_t number,
       one.rank < 0 || other.rank < 0 ? Culprit() : blame(roster, job_rank(members, other.rank)));
 }
 
-Status absence(const Roster& roster, const RankGone& gone, const Signature& signature,
-               uint64_t number) {
+Status absence(const Roster& roster, const RankGone& gone, const RankGone* first,
+               const Signature& signature, uint64_t number) {
   const std::string what = operation(signature, number) + "; join again to form a new group";
-  if (gone.cause.ok())
-    return rank_left(describe_rank(roster, gone.rank), what, blame(roster, gone.rank));
-  return {gone.cause.code(), gone.cause.message() + " during " + what, blame(roster, gone.rank)};
+  const std::string start = first == nullptr ? "" : departure(roster, *first) + "; because of it ";
+  const Culprit culprit = blame(roster, first == nullptr ? gone.rank : first->rank);
+  if (gone.cause.ok()) return rank_left(start + describe_rank(roster, gone.rank), what, culprit);
+  return {gone.cause.code(), start + gone.cause.message() + " during " + what, culprit};
 }
 
 Status lateness(const Roster& roster, const Ranks& members, const Report& late,

@@ -24,9 +24,10 @@ struct Asked {
 Status disagreement(const Roster& roster, const Ranks& members, uint64_t number, const Asked& one,
                     const Asked& other);
 
-// A rank of the job left or died and had not called the operation.
-Status absence(const Roster& roster, const RankGone& gone, const Signature& signature,
-               uint64_t number);
+// A rank of the job left or died and had not called the operation. `first`: the one whose departure
+// is the reason of that, which is to blame; null: there is none.
+Status absence(const Roster& roster, const RankGone& gone, const RankGone* first,
+               const Signature& signature, uint64_t number);
 
 // A deadline passed (`late`) because `missing` ranks of the group had not called the operation, or
 // the workers of `silent` hosts do not answer.

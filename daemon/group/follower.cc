@@ -31,6 +31,14 @@ Status check_call(const Roster& roster, const FollowerGroup& group, uint64_t num
                                 {rank, asked});
 }
 
+// Why the operation fails: `gone` of `all` had not called it.
+Status absence(const Roster& roster, const std::vector<RankGone>& all, size_t gone,
+               const Signature& signature, uint64_t number) {
+  const auto first = std::ranges::find(all, all[gone].because_of, &RankGone::rank);
+  return failures::absence(roster, all[gone], first == all.end() ? nullptr : &*first, signature,
+                           number);
+}
+
 // From here on this host takes part in the operation, whatever messages arrive.
 Start start(FollowerGroup& group, uint64_t number, FollowerOperation& operation,
             const FollowerRules& rules) {
@@ -104,13 +112,16 @@ void Follower::on_call(uint32_t number, int rank, const Call& call, TimePoint no
   failures_ -= group.prune_failures();
   const EpochOp op{number, group.counts.count_call(rank)};
   if (!cause_.ok()) return static_cast<void>(actions_.emplace_back(Complete{op, cause_}));
+  const int job_rank = group.who.members()[static_cast<size_t>(rank)];
+  consequences_.on_call(job_rank, op);
   const Status* const failed = group.known_failure(op.number);
   const FollowerGroup::Cutoff* const cutoff = group.cutoff(op.number);
   if (failed != nullptr || cutoff != nullptr) {
-    actions_.emplace_back(Complete{
-        op, failed != nullptr
-                ? *failed
-                : failures::absence(roster_, gone_[cutoff->gone], call.signature, op.number)});
+    const Status end = failed != nullptr
+                           ? *failed
+                           : absence(roster_, gone_, cutoff->gone, call.signature, op.number);
+    consequences_.on_end(job_rank, op, end);
+    actions_.emplace_back(Complete{op, end});
     failures_ -= group.prune_failures();
     return;
   }
@@ -165,6 +176,10 @@ void Follower::on_finished(const EpochOp& op, const Status& status) {
 void Follower::complete(const EpochOp& op, FollowerGroup& group, const Status& status) {
   const auto ended = group.operations.extract(op.number);
   timers_.erase({ended.mapped().timer, op});
+  if (!status.ok() || !consequences_.empty())
+    for (const int rank : group.who.ranks_here())
+      if (group.counts.next(rank) > op.number)
+        consequences_.on_end(group.who.members()[static_cast<size_t>(rank)], op, status);
   if (ended.mapped().first_call.rank >= 0) actions_.emplace_back(Complete{op, status});
 }
 
@@ -220,14 +235,14 @@ size_t Follower::pending() const {
 // ---- Ranks that are gone ----
 
 bool Follower::is_gone(int rank) const {
-  return std::ranges::find(departures_, rank) != departures_.end();
+  return std::ranges::find(departures_, rank, &Departure::rank) != departures_.end();
 }
 
 void Follower::leave(int rank, const Status& cause) {
   if (is_gone(rank)) return;
-  departures_.push_back(rank);
+  departures_.push_back({rank, cause});
   if (!cause_.ok()) return;
-  RankGone gone{rank, cause, {}};
+  RankGone gone{rank, cause, {}, consequences_.cause_of(rank)};
   for (const auto& [number, group] : groups_) {
     const std::optional<int> place = group->who.rank_of(rank);
     if (!place) continue;
@@ -242,7 +257,7 @@ Status Follower::on(const RankGone& gone, TimePoint) {
   if (gone.rank < 0 || gone.rank >= static_cast<int>(roster_.ranks.size()))
     return data_loss("the departure of unknown rank " + std::to_string(gone.rank));
   if (std::ranges::find(gone_, gone.rank, &RankGone::rank) != gone_.end()) return {};
-  if (!is_gone(gone.rank)) departures_.push_back(gone.rank);
+  if (!is_gone(gone.rank)) departures_.push_back({gone.rank, gone.cause});
   gone_.push_back(gone);
   for (const auto& [number, group] : groups_) cut_off(*group, gone_.size() - 1);
   return {};
@@ -253,7 +268,7 @@ void Follower::cut_off(FollowerGroup& group, size_t gone) {
   const auto listed = gone_[gone].calls.find(group.id);
   const uint64_t bound = listed == gone_[gone].calls.end() ? 0 : listed->second;
   for (const auto& [number, signature] : group.cut_off(bound, gone))
-    fail({group.id, number}, group, failures::absence(roster_, gone_[gone], signature, number));
+    fail({group.id, number}, group, absence(roster_, gone_, gone, signature, number));
 }
 
 // ---- From the leader ----

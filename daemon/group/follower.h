@@ -15,6 +15,7 @@
 
 #include "daemon/base/loop.h"
 #include "daemon/base/roster.h"
+#include "daemon/group/consequences.h"
 #include "daemon/group/follower_group.h"
 #include "daemon/group/messages.h"
 #include "daemon/group/movement.h"
@@ -129,8 +130,8 @@ class Follower {
   // Whether the operation has completed or failed here, or will fail in any case.
   bool is_over(const EpochOp& op) const;
   bool is_gone(int rank) const;
-  // The ranks that left or died, in the order in which this host learned of it.
-  const std::vector<int>& departures() const { return departures_; }
+  // In the order in which this host learned of them.
+  const std::vector<Departure>& departures() const { return departures_; }
   // How many operations are in progress here, plus the failures kept for later calls.
   size_t pending() const;
   // In force for the next operation to start.
@@ -171,8 +172,9 @@ class Follower {
   const int self_;
   const FollowerRules rules_;
   std::map<uint32_t, std::unique_ptr<FollowerGroup>> groups_;
-  std::vector<RankGone> gone_;   // In the leader's order.
-  std::vector<int> departures_;  // Those, and local ones that the leader has not confirmed.
+  std::vector<RankGone> gone_;         // In the leader's order.
+  std::vector<Departure> departures_;  // Those, and local ones that the leader has not confirmed.
+  Consequences consequences_;
   std::set<std::pair<TimePoint, EpochOp>> timers_;
   size_t failures_ = 0;  // In all groups' `failed`.
   Status cause_;

@@ -59,6 +59,7 @@
 #include "daemon/base/loop.h"
 #include "daemon/base/roster.h"
 #include "daemon/engine/engine.h"
+#include "daemon/group/link_pace.h"  // IWYU pragma: export
 #include "daemon/group/links.h"
 #include "daemon/group/local_phase.h"  // IWYU pragma: export
 #include "daemon/group/messages.h"
@@ -81,6 +82,7 @@ struct EpochStats {
   uint64_t sent_bytes = 0;   // Of data frames.
   uint64_t sent_frames = 0;  // Of data and control.
   uint64_t received_bytes = 0;
+  std::vector<LinkCounts> links;  // To all other hosts.
 };
 
 struct GpuLinkState {
@@ -123,8 +125,8 @@ class Epoch {
   // Whether some rank left or the epoch was aborted, so that its ranks may form the next one.
   bool broken() const { return !cause().ok() || !departures().empty(); }
   virtual const Status& cause() const = 0;  // Of the abort; OK: not aborted.
-  // The ranks that left or died, in the order in which this host learned of it.
-  virtual const std::vector<int>& departures() const = 0;
+  // In the order in which this host learned of them.
+  virtual const std::vector<Departure>& departures() const = 0;
   virtual EpochStats stats() const = 0;
   // By what operations on GPUs go between hosts. Empty: there was none.
   virtual GpuLinkState gpu_link() const = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "daemon/base/group_number.h"
 #include "daemon/group/communicator.h"
 
 namespace tutti {

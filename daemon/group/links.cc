@@ -1,6 +1,16 @@
 #include "daemon/group/links.h"
 
+#include <string_view>
+
 namespace tutti {
+namespace {
+
+constexpr std::string_view kEndedEpoch = " has ended this epoch";
+
+// By its message: the transport gives both ends of a link one cause.
+bool is_orderly(const Status& cause) { return cause.message().ends_with(kEndedEpoch); }
+
+}  // namespace
 
 void LoopHandler::on_frame(Frame frame) {
   if (loop_.in_loop_thread()) return take(std::move(frame));
@@ -57,6 +67,7 @@ Links::Links(Loop& loop, Transport& transport, const Roster& roster, const std::
       self_(self),
       events_(events),
       data_(hosts.size()),
+      data_frames_(hosts.size()),
       control_(hosts.size()),
       queued_control_(hosts.size()) {}
 
@@ -64,7 +75,7 @@ Links::~Links() {
   for (const Open& open : open_) {
     open.handler->unbind();
     open.link->close(Status(Code::cancelled,
-                            "the worker of host " + hosts_[self_].name + " has ended this epoch"));
+                            "the worker of host " + hosts_[self_].name + std::string(kEndedEpoch)));
   }
 }
 
@@ -94,13 +105,28 @@ void Links::add_link(int host, std::shared_ptr<Link> link, std::shared_ptr<LoopH
     send_control(host, std::move(frame));
 }
 
+// A worker that ends its epoch in order closes all of its links. Those that carry control say
+// before that which of its ranks have left; others may be seen to close first, and tell nothing.
 void Links::attach(int host, std::shared_ptr<Link> link,
                    const std::shared_ptr<LoopHandler>& handler) {
   open_.push_back({host, std::move(link), handler});
   handler->bind(
       [this, host](Frame frame) { events_.on_frame(host, std::move(frame)); },
-      [this, host](Status cause) { events_.on_lost(host, std::move(cause)); },
+      [this, host, closed = open_.back().link.get()](Status cause) {
+        if (is_orderly(cause) && closed != control_[host].get()) return;
+        events_.on_lost(host, std::move(cause));
+      },
       [this, host](const FrameHeader& header) { return events_.recv_buffer_for(host, header); });
+}
+
+std::vector<LinkCounts> Links::counts() const {
+  std::vector<LinkCounts> all;
+  for (size_t host = 0; host < hosts_.size(); ++host) {
+    if (host == static_cast<size_t>(self_)) continue;
+    all.push_back({.host = hosts_[host].name, .frames = data_frames_[host]});
+    if (data_[host] != nullptr) all.back().connections = data_[host]->connections();
+  }
+  return all;
 }
 
 Status Links::send_data(int host, Outgoing frame) {
@@ -110,6 +136,7 @@ Status Links::send_data(int host, Outgoing frame) {
   if (!status.ok()) return status;
   sent_bytes_ += bytes;
   ++sent_frames_;
+  ++data_frames_[host];
   return status;
 }
 

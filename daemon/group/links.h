@@ -46,6 +46,13 @@ class LoopHandler final : public LinkHandler, public std::enable_shared_from_thi
   FindRecvBuffer find_recv_buffer_;
 };
 
+// What was sent to another host, and what the kernel has counted of the connections to it.
+struct LinkCounts {
+  std::string host;
+  uint64_t frames = 0;                        // Of data.
+  std::vector<ConnectionCounts> connections;  // Of the link that carries data; empty: none is open.
+};
+
 class Links {
  public:
   class Events {
@@ -73,6 +80,7 @@ class Links {
 
   uint64_t sent_bytes() const { return sent_bytes_; }    // Of data frames.
   uint64_t sent_frames() const { return sent_frames_; }  // Data and control.
+  std::vector<LinkCounts> counts() const;                // Of all other hosts.
 
  private:
   struct Open {
@@ -92,6 +100,7 @@ class Links {
   Events& events_;
   std::vector<Open> open_;
   std::vector<std::shared_ptr<Link>> data_;     // By host; null until needed.
+  std::vector<uint64_t> data_frames_;           // By host.
   std::vector<std::shared_ptr<Link>> control_;  // By host; a follower has one, with the leader.
   std::vector<std::vector<Outgoing>> queued_control_;  // By host: until the follower has dialled.
   uint64_t sent_bytes_ = 0;

@@ -116,6 +116,15 @@ struct RankGone {
   int rank = 0;
   Status cause;
   std::map<uint32_t, uint64_t> calls;
+  // A rank whose departure had failed the last operation of this one, -1: none. It is to blame for
+  // what this one has not called.
+  int because_of = -1;
+};
+
+// A rank that is gone; cause OK: it left on purpose.
+struct Departure {
+  int rank = 0;
+  Status cause;
 };
 
 // The epoch ends.

@@ -5,14 +5,14 @@
 
 #include "daemon/base/blocks.h"
 #include "daemon/schedule/schedule.h"
+#include "daemon/tuning/tuning.h"
 #include "proto/board.h"
 
 namespace tutti {
 namespace {
 
 // Up to here rounds may cost more than bytes. Beyond it `auto` takes the ring's movement, which
-// spreads a tensor's bytes best; a raw plan is for the tensors of all ranks together, which every
-// host gets.
+// spreads a tensor's bytes best.
 constexpr uint64_t kSmallBytes = 64 * 1024;
 // Slices of a reproducible reduction for each host, where its tensor is long enough: the hosts of a
 // chain have a slice one after the other, so it takes several to keep all of them busy. Beyond
@@ -20,12 +20,21 @@ constexpr uint64_t kSmallBytes = 64 * 1024;
 constexpr uint64_t kChainSlices = 4;
 constexpr uint64_t kChainSlicesMax = 32;
 
+// For a reproducible operation under Centralized.
 bool can_be_raw(const Signature& signature, const Communicator& group) {
   const auto ranks = static_cast<uint64_t>(group.size());
   const bool is_foldable = ranks <= kLocalRanksMax;  // At once.
-  if (!signature.reproducible || !is_foldable || bytes_of(signature) > kSmallBytes) return false;
+  if (!signature.reproducible || !is_foldable || bytes_of(signature) > kRawBytesMax) return false;
   const uint64_t blocks = signature.collective == Collective::reduce_scatter ? ranks : 1;
-  return bytes_of(signature) * blocks * ranks <= kSmallBytes;
+  return bytes_of(signature) * blocks * ranks <= kRawBytesMax;
+}
+
+bool is_raw(const Signature& signature, const Strategies& strategies, const Communicator& group) {
+  if (signature.reproducible)
+    return strategies.global.kind == StrategyKind::centralized && can_be_raw(signature, group);
+  const Workload work{signature.collective, bytes_of(signature),
+                      static_cast<int>(group.hosts().size()), group.size()};
+  return !signature.on_device && goes_raw(work, strategies.global);
 }
 
 // Where every host has one rank, a ring's chunks keep all hosts busy.
@@ -53,8 +62,7 @@ Strategy automatic_for(const Signature& signature, const Communicator& group,
 
 Movement movement_of(const Signature& signature, const Strategies& strategies,
                      const Communicator& group, uint64_t slice_bytes) {
-  const bool is_centralized = strategies.global.kind == StrategyKind::centralized;
-  Movement movement{is_centralized && can_be_raw(signature, group), slice_bytes};
+  Movement movement{is_raw(signature, strategies, group), slice_bytes};
   if (!passes_in_small_slices(signature, strategies, group)) return movement;
   const uint64_t slices = std::min(kChainSlices * group.hosts().size(), kChainSlicesMax);
   const uint64_t share = bytes_of(signature) / slices;

@@ -20,11 +20,12 @@ class PlanCache {
                                                     const Strategies& strategies, bool raw) {
     if (plans_.size() >= kPlansMax) plans_.clear();
     const auto root = static_cast<int>(signature.root);
+    const bool reproducible = signature.reproducible || raw;
     std::shared_ptr<const ExecutionPlan>& cached =
-        plans_[{number, signature.collective, root, strategies, signature.reproducible, raw}];
+        plans_[{number, signature.collective, root, strategies, reproducible, raw}];
     if (cached == nullptr)
       cached = make_execution_plan(
-          {signature.collective, root, strategies, group.topology(), signature.reproducible, raw},
+          {signature.collective, root, strategies, group.topology(), reproducible, raw},
           group.self_in_topology());
     return cached;
   }

@@ -29,6 +29,7 @@ struct Effects {
   // By owner and job. The epoch of one that is to be forgotten is 0.
   std::map<std::string, v1::JobState> save;
   std::vector<Message> send;
+  std::vector<v1::RefusedJoin> refused;  // As the messages say it, with whose joins they were.
 };
 
 }  // namespace tutti

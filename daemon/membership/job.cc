@@ -47,6 +47,27 @@ TimePoint Job::next_deadline() const {
   return running_ ? std::min(soonest, running_->next_deadline()) : soonest;
 }
 
+std::optional<v1::WorkerReport> Job::worker_on(const std::string& host) const {
+  if (!running_) return {};
+  v1::WorkerReport worker;
+  for (const RunningEpoch::Member& member : running_->members) {
+    if (member.who.host() != host || (member.worker == 0 && !member.awaited)) continue;
+    v1::RankReport& rank = *worker.add_ranks();
+    rank.set_rank(member.who.rank());
+    rank.set_pid(member.who.pid());
+    rank.set_epoch(running_->number);
+  }
+  if (worker.ranks_size() == 0) return {};
+  worker.set_job(name_);
+  worker.set_uid(owner_.uid());
+  worker.mutable_pass()->set_uid(owner_.uid());
+  worker.mutable_pass()->set_subject(owner_.subject());
+  worker.set_world_size(static_cast<uint32_t>(running_->members.size()));
+  worker.set_epoch(running_->number);
+  worker.set_strategy(strategy_.empty() ? "auto" : strategy_);
+  return worker;
+}
+
 void Job::advance(Effects& out) {
   if (running_ && running_->is_left()) end_without_workers();
   if (!running_ && runs_in_state_) save(out);

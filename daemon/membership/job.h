@@ -37,6 +37,8 @@ class Job {
   bool is_over() const { return !running_ && joins_.empty(); }
   v1::JobState state() const;
   TimePoint next_deadline() const;
+  // What is known of its worker on the host, where ranks of the running epoch are there.
+  std::optional<v1::WorkerReport> worker_on(const std::string& host) const;
   void advance(Effects& out);
 
   // ---- Joining ----

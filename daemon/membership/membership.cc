@@ -1,6 +1,7 @@
 #include "daemon/membership/membership.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "daemon/base/job_check.h"
@@ -228,6 +229,14 @@ TimePoint Membership::next_deadline() const {
   TimePoint soonest = TimePoint::max();
   for (const auto& [name, job] : jobs_) soonest = std::min(soonest, job.next_deadline());
   return soonest;
+}
+
+std::vector<v1::WorkerReport> Membership::workers_on(const std::string& host) const {
+  std::vector<v1::WorkerReport> workers;
+  for (const auto& [name, job] : jobs_)
+    if (std::optional<v1::WorkerReport> worker = job.worker_on(host))
+      workers.push_back(*std::move(worker));
+  return workers;
 }
 
 Result<Effects> Membership::set_strategy(const std::string& job, const std::string& strategy,

@@ -71,6 +71,8 @@ class Membership {
   Result<Effects> set_strategy(const std::string& job, const std::string& strategy,
                                const v1::Owner* owner = nullptr);
 
+  // The host's workers in running epochs, with their ranks there, as they joined.
+  std::vector<v1::WorkerReport> workers_on(const std::string& host) const;
   size_t jobs() const { return jobs_.size(); }  // Jobs that have ranks.
 
  private:

@@ -87,6 +87,13 @@ void refuse(const PendingJoin& pending, const Status& why, Effects& out) {
   refused.set_rank(pending.join.rank());
   refused.set_number(pending.join.number());
   write_status(why, *refused.mutable_status());
+  v1::RefusedJoin& known = out.refused.emplace_back();
+  known.set_job(pending.join.job());
+  known.set_rank(pending.join.rank());
+  known.set_host(pending.join.host());
+  known.mutable_owner()->set_uid(pending.join.pass().uid());
+  known.mutable_owner()->set_subject(pending.join.pass().subject());
+  *known.mutable_status() = refused.status();
   out.send.push_back(std::move(refusal));
 }
 

@@ -49,6 +49,9 @@ constexpr std::array kRpcs = {
         {"Admin.SetStrategy", "administrators and agents: any job; users: their own", kAdminProof}},
     RpcRule{Rpc::drain, bit(Kind::admin), {"Admin.Drain", "administrators", kAdminProof}},
     RpcRule{Rpc::stop, bit(Kind::admin), {"Admin.Stop", "administrators", kAdminProof}},
+    RpcRule{Rpc::stop_job,
+            kUsersAndAbove,
+            {"Admin.StopJob", "administrators and agents: any job; users: their own", kAdminProof}},
     RpcRule{Rpc::health, kAnybody, {"grpc.health.v1.Health", "anybody", "none"}},
     RpcRule{Rpc::reflection, kAnybody, {"grpc.reflection", "anybody", "none"}},
 };

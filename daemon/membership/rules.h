@@ -21,8 +21,19 @@ struct Caller {
   std::string name;     // For the log: "user 1000", "10.0.0.7 with an agent's token".
 };
 
-// From `status` to `stop`: what an AdminRequest asks for.
-enum class Rpc { attend, enlist, status, trace, set_strategy, drain, stop, health, reflection };
+// From `status` to `stop_job`: what an AdminRequest asks for.
+enum class Rpc {
+  attend,
+  enlist,
+  status,
+  trace,
+  set_strategy,
+  drain,
+  stop,
+  stop_job,
+  health,
+  reflection
+};
 
 struct Rule {
   std::string_view door;   // "Mesh.Enlist", "hello", "a rank's segment (memfd)".

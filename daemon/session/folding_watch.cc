@@ -44,7 +44,7 @@ bool FoldingWatch::poll_op(const BoardOp& op) {
   if (fault.ok()) return false;
   ops_.run<board::StopClaims>(op);
   if (others_hold(op) || ops_.is_folded(op)) return true;
-  ops_.end(op, fault);
+  end_(op, fault);
   return false;
 }
 
@@ -139,7 +139,7 @@ bool FoldingWatch::poll_overdue() {
       waiting.push_back(late);
       continue;
     }
-    if (ops_.end(late.op, late.why)) on_stuck_(late.culprit, late.why);
+    if (end_(late.op, late.why)) on_stuck_(late.culprit, late.why);
   }
   overdue_.insert(overdue_.end(), waiting.begin(), waiting.end());
   return !overdue_.empty();

@@ -23,8 +23,14 @@ class FoldingWatch {
   // `on_stuck` is called when an operation ended whose culprit, with that local rank, may go on
   // writing to the outputs.
   using OnStuck = std::function<void(uint32_t local_rank, const Status& why)>;
-  FoldingWatch(Loop& loop, BoardOps& ops, WorkerFolding& folding, OnStuck on_stuck)
-      : loop_(loop), ops_(ops), folding_(folding), on_stuck_(std::move(on_stuck)) {}
+  // As BoardOps::end().
+  using End = std::function<bool(const BoardOp& op, const Status& status)>;
+  FoldingWatch(Loop& loop, BoardOps& ops, WorkerFolding& folding, End end, OnStuck on_stuck)
+      : loop_(loop),
+        ops_(ops),
+        folding_(folding),
+        end_(std::move(end)),
+        on_stuck_(std::move(on_stuck)) {}
   ~FoldingWatch() { loop_.cancel(timer_); }
 
   // A rank called the worker to an operation in phase `folding`: its deadline may have passed.
@@ -56,6 +62,7 @@ class FoldingWatch {
   Loop& loop_;
   BoardOps& ops_;
   WorkerFolding& folding_;
+  const End end_;
   const OnStuck on_stuck_;
   std::vector<Overdue> overdue_;
   Loop::TimerId timer_ = 0;  // 0: not polling.

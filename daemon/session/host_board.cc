@@ -39,6 +39,21 @@ uint64_t blocks_to_fill(const HostGroup& group, const Request& request, uint64_t
   return rows.part == 0 ? 0 : rows.rows();
 }
 
+// Operations of all ranks.
+uint64_t ended_ok(const board::View& view) {
+  uint64_t sum = 0;
+  for (uint32_t local_rank = 0; local_rank < view.local_ranks(); ++local_rank)
+    sum += view.counters(local_rank).operations.load();
+  return sum;
+}
+
+// As BoardOps::end(), and the worker will report the failure.
+bool end_op(const BoardOps& ops, HostRecorder& recorder, const BoardOp& op, const Status& status) {
+  if (!ops.end(op, status)) return false;
+  if (!status.ok()) recorder.on_failed(status, ended_ok(ops.view()));
+  return true;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<HostBoard>> HostBoard::make(Loop& loop, const HostRanks& host,
@@ -76,12 +91,16 @@ HostBoard::HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host,
       ops_(loop, std::move(memory.mapping), host),
       questions_(ops_, events),
       folding_(ops_),
-      watch_(loop, ops_, folding_,
-             [this](uint32_t local_rank, const Status& why) {
-               stuck_ = true;
-               update_ranks_decide();
-               if (ops_.is_attached(local_rank)) events_.on_stuck(why);
-             }),
+      watch_(
+          loop, ops_, folding_,
+          [this](const BoardOp& op, const Status& status) {
+            return end_op(ops_, *recorder_, op, status);
+          },
+          [this](uint32_t local_rank, const Status& why) {
+            stuck_ = true;
+            update_ranks_decide();
+            if (ops_.is_attached(local_rank)) events_.on_stuck(why);
+          }),
       sharing_(loop, ops_, [this](const Status& why) {
         stuck_ = true;
         update_ranks_decide();
@@ -379,7 +398,7 @@ void HostBoard::call_begun(HostGroup& group) {
 void HostBoard::complete(const EpochOp& op, const Status& status) {
   clear_running(op);
   const std::optional<BoardOp> found = ops_.find(op);
-  if (found && found->word.phase != board::Phase::folding) ops_.end(*found, status);
+  if (found && found->word.phase != board::Phase::folding) end_op(ops_, *recorder_, *found, status);
 }
 
 bool HostBoard::let_ranks_fold(const EpochOp& id) {

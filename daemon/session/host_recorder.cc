@@ -82,4 +82,9 @@ void HostRecorder::on_ended(const EpochOp& op, Code code) {
   trace::record_end(view_.among_hosts(), index, trace::now_ns() - at_ns, code);
 }
 
+void HostRecorder::on_failed(const Status& why, uint64_t ended_ok) {
+  if (failure_.status.ok() || failure_.after != ended_ok)
+    failure_ = {why, unix_time<Millis>(), ended_ok};
+}
+
 }  // namespace tutti

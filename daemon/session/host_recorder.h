@@ -20,6 +20,13 @@ namespace tutti {
 
 class Mapping;
 
+// How an operation failed, and when.
+struct FailedOperation {
+  Status status;        // OK: none has failed.
+  int64_t time_ms = 0;  // Since 1970.
+  uint64_t after = 0;   // Operations of the host's ranks that had ended OK.
+};
+
 class HostRecorder {
  public:
   // `ranks`: the job's ranks on this host, by local rank.
@@ -38,6 +45,12 @@ class HostRecorder {
   void on_started(const EpochOp& op, const Signature& signature, const Strategies& strategies);
   void on_ended(const EpochOp& op, Code code);
 
+  // An operation of ranks of this host has failed, before which `ended_ok` had ended OK.
+  void on_failed(const Status& why, uint64_t ended_ok);
+  // The newest that failed; where several did without one between them that ended OK, the first:
+  // the others are its consequences.
+  const FailedOperation& failure() const { return failure_; }
+
  private:
   struct Started {
     uint64_t index = 0;
@@ -49,6 +62,7 @@ class HostRecorder {
   const trace::RecorderView view_;
   std::map<uint32_t, uint32_t> area_of_;  // By the group's number.
   std::map<EpochOp, Started> started_;
+  FailedOperation failure_;
 };
 
 }  // namespace tutti

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "daemon/group/early_budget.h"
+#include "daemon/group/links.h"
 #include "tests/group/agreement.h"
 
 namespace tutti {
@@ -48,6 +49,118 @@ TEST_F(AgreementTest, AGroupWithoutTheDeadGoesOn) {
   followers_[0]->on_call(77, 1, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
   run();
   EXPECT_TRUE(started(0));
+}
+
+// Ranks 0 and 2 have a group of their own, which rank 3, who dies, is no member of.
+class ConsequenceTest : public AgreementTest {
+ protected:
+  ConsequenceTest() {
+    for (const int host : {0, 1}) EXPECT_TRUE(followers_[host]->make_group(77, {0, 2}).ok());
+    run();
+    leave(3, unavailable("rank 3 (host b, pid 4703) died"));
+    call(0, all_reduce_of(4));
+    EXPECT_EQ(answers_[0].at(0).culprit(), (Culprit{3, "b"}));
+  }
+  void call_in_pair(int host) {
+    followers_[host]->on_call(77, host, {all_reduce_of(1), {}, now_ + Millis(9), 9}, now_);
+    run();
+  }
+};
+
+TEST_F(ConsequenceTest, WhoGoesBecauseOfTheDeadIsNotToBlame) {
+  leave(0, {});
+  call_in_pair(1);
+  EXPECT_EQ(answers_[1].at(0).message(),
+            "rank 3 (host b, pid 4703) died; because of it rank 0 (host a, pid 4700) left during "
+            "all_reduce #0; join again to form a new group");
+  EXPECT_EQ(answers_[1].at(0).culprit(), (Culprit{3, "b"}));
+  EXPECT_TRUE(is_rank_left(answers_[1].at(0)));
+}
+
+TEST_F(ConsequenceTest, WhoEndsWithoutLeavingBecauseOfTheDeadIsNotToBlame) {
+  leave(0, unavailable("rank 0 (host a, pid 4700) died"));
+  call_in_pair(1);
+  EXPECT_THAT(answers_[1].at(0).message(),
+              HasSubstr("died; because of it rank 0 (host a, pid 4700) died during"));
+  EXPECT_EQ(answers_[1].at(0).culprit(), (Culprit{3, "b"}));
+}
+
+TEST_F(ConsequenceTest, WhoWentOnAfterTheDeathIsToBlame) {
+  for (const int host : {0, 1}) call_in_pair(host);
+  for (const auto& follower : followers_) follower->on_finished({77, 0}, {});
+  run();
+  EXPECT_TRUE(told(0).ok());
+  leave(0, {});
+  call_in_pair(1);
+  EXPECT_EQ(answers_[1].at(1).culprit(), (Culprit{0, "a"}));
+}
+
+// A call of a rank on the pair's group may fail again before one succeeds.
+TEST(Consequences, LastUntilALaterCallHasSucceeded) {
+  const Status gone = unavailable("rank 3 died", {3, "b"});
+  Consequences consequences;
+  consequences.on_call(0, {7, 0});
+  consequences.on_call(0, {7, 1});
+  consequences.on_end(0, {7, 0}, gone);
+  consequences.on_end(0, {7, 1}, {});
+  EXPECT_EQ(consequences.cause_of(0), 3) << "that one was open before";
+  consequences.on_call(0, {7, 2});
+  consequences.on_end(0, {7, 2}, deadline_exceeded("late"));
+  EXPECT_EQ(consequences.cause_of(0), 3);
+  consequences.on_call(0, {7, 3});
+  consequences.on_call(0, {7, 4});
+  consequences.on_end(0, {7, 4}, {});
+  EXPECT_EQ(consequences.cause_of(0), -1);
+  EXPECT_TRUE(consequences.empty());
+}
+
+// The leader's links with one follower, which the test closes.
+class ClosingTest : public AgreementTest, public Links::Events {
+ protected:
+  class NoLink final : public Link {
+   public:
+    Status send(Outgoing) override { return {}; }
+    void close(Status) override {}
+    void abort(Status) override {}
+  };
+  class NoTransport final : public Transport {
+   public:
+    std::string name() const override { return "none"; }
+    Result<std::string> listen(const std::string&, Acceptor) override { return std::string(); }
+    std::shared_ptr<Link> connect(const std::string&, const LinkHello&,
+                                  std::shared_ptr<LinkHandler>) override {
+      return std::make_shared<NoLink>();
+    }
+  };
+  ClosingTest() {
+    for (const auto& handler : {control_, data_})
+      links_.add_link(1, std::make_shared<NoLink>(), handler);
+  }
+  void on_frame(int, Frame) override {}
+  void on_lost(int, Status cause) override { lost_.push_back(cause.message()); }
+  std::shared_ptr<RecvBuffer> recv_buffer_for(int, const FrameHeader&) override { return nullptr; }
+
+  Loop loop_;
+  NoTransport transport_;
+  std::vector<std::string> lost_;
+  const std::shared_ptr<LoopHandler> control_ = std::make_shared<LoopHandler>(loop_);
+  const std::shared_ptr<LoopHandler> data_ = std::make_shared<LoopHandler>(loop_);
+  Links links_{loop_, transport_, roster_, hosts_, 0, *this};
+};
+
+// What it said last is read from that link alone.
+TEST_F(ClosingTest, AFollowerThatEndsInOrderIsGoneOnceItsLinkOfControlCloses) {
+  const Status ended =
+      unavailable("the peer closed the link: the worker of host b has ended this epoch");
+  data_->on_closed(ended);
+  EXPECT_THAT(lost_, IsEmpty());
+  control_->on_closed(ended);
+  EXPECT_THAT(lost_, ::testing::ElementsAre(ended.message()));
+}
+
+TEST_F(ClosingTest, ABrokenLinkIsALossAtOnce) {
+  data_->on_closed(unavailable("the link broke"));
+  EXPECT_THAT(lost_, ::testing::ElementsAre("the link broke"));
 }
 
 TEST_F(AgreementTest, AChangeOfStrategiesIsInForceFromOneOperationOnEverywhere) {

@@ -172,18 +172,22 @@ TEST_F(EpochFaultTest, ARankThatLeftIsSaidToHaveLeft) {
 // A rank that leaves because another one died is listed after it on the leader's host.
 TEST_F(EpochFaultTest, TheLeaderListsDeparturesInTheirOrder) {
   const auto departures = [this] {
-    std::vector<int> ranks;
-    cluster_.hosts[0]->run([&] { ranks = cluster_.hosts[0]->epoch->departures(); });
-    return ranks;
+    std::vector<std::string> departed;
+    cluster_.hosts[0]->run([&] {
+      for (const Departure& one : cluster_.hosts[0]->epoch->departures())
+        departed.push_back(std::to_string(one.rank) + ": " + one.cause.message());
+    });
+    return departed;
   };
   leave(3, unavailable("rank 3 (host b, pid 1003) died"));
   EXPECT_EQ(cluster_.submit(0, call(4)).get().culprit().rank, 3);
-  EXPECT_THAT(departures(), ::testing::ElementsAre(3));
+  EXPECT_THAT(departures(), ::testing::ElementsAre("3: rank 3 (host b, pid 1003) died"));
   leave(0, {});
   EXPECT_EQ(cluster_.submit(2, call(4)).get().code(), Code::unavailable);
   leave(2, {});
   while (departures().size() < 3) std::this_thread::yield();
-  EXPECT_THAT(departures(), ::testing::ElementsAre(3, 0, 2));
+  EXPECT_THAT(departures(),
+              ::testing::ElementsAre("3: rank 3 (host b, pid 1003) died", "0: ", "2: "));
 }
 
 TEST_F(EpochFaultTest, ALostHostEndsTheEpochForAllByName) {
@@ -231,12 +235,13 @@ TEST_F(EpochFaultTest, HostsThatWaitForEachOtherByDifferentRootsAreNotifiedSoon)
   expect_usable();
 }
 
+// In two rounds, so that neither host completes it without the other.
 const Signature kNext = {Collective::all_reduce,
                          Dtype::f32,
                          Op::sum,
                          3,
                          0,
-                         {{StrategyKind::centralized, 0}, {StrategyKind::centralized, 0}}};
+                         {{StrategyKind::centralized, 0}, {StrategyKind::ring, 0}}};
 
 // A frame of host b (rank 1) that is invalid in the `kind`-th way.
 Outgoing hostile_data(int kind) {

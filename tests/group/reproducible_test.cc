@@ -175,7 +175,22 @@ TEST(ReproducibleMovement, IsRawWhereTheTensorsAreSmall) {
   EXPECT_TRUE(raw(all, Collective::reduce_scatter, 1820));
   EXPECT_FALSE(raw(all, Collective::reduce_scatter, 1821));
   EXPECT_FALSE(raw(all, Collective::all_reduce, 1, StrategyKind::ring));
-  EXPECT_FALSE(raw(all, Collective::all_reduce, 1, StrategyKind::centralized, false));
+}
+
+// Not on GPUs, which fold what arrives.
+TEST(AnyOrderMovement, IsRawBetweenTwoRanksWhereTheTensorsAreSmall) {
+  const std::vector<Host> hosts = {{"a", "", {0, 1}}, {"b", "", {2}}};
+  const Communicator all({0, 1, 2}, hosts, 0), lone({0, 2}, hosts, 0);
+  const auto raw = [&](const Communicator& group, uint64_t count, bool on_device = false) {
+    Signature signature{Collective::all_reduce, Dtype::f32, Op::sum, count};
+    signature.on_device = on_device;
+    const Strategies strategies = {{StrategyKind::centralized}, {StrategyKind::centralized}};
+    return movement_of(signature, strategies, group, 1 << 20).raw;
+  };
+  EXPECT_TRUE(raw(lone, 8192));
+  EXPECT_FALSE(raw(lone, 8193));
+  EXPECT_FALSE(raw(lone, 1, true));
+  EXPECT_FALSE(raw(all, 1));
 }
 
 // Four for each host, at most 32, of at least 128 KiB.

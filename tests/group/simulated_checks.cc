@@ -1,5 +1,7 @@
 // The checks of a simulated job against its script and its history.
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "tests/group/simulated_job.h"
 
@@ -109,6 +111,18 @@ void Job::judge(int index, const EpochOp& op, Called& called, const Status& stat
   schedule_call(called.rank, now_);
 }
 
+namespace {
+
+// The rank that had not called the operation: who is blamed, or who went because of that one.
+int absent_of(const Status& status) {
+  constexpr std::string_view kBecause = "; because of it rank ";
+  const size_t found = status.message().find(kBecause);
+  if (found == std::string::npos) return status.culprit().rank;
+  return std::atoi(status.message().c_str() + found + kBecause.size());
+}
+
+}  // namespace
+
 void Job::check_verdict(const EpochOp& op, const Truth& truth, const Status& status) {
   if (status.ok()) return;  // See check_values().
   const bool refused = std::ranges::any_of(
@@ -127,8 +141,13 @@ void Job::check_verdict(const EpochOp& op, const Truth& truth, const Status& sta
     if (!differs) wrong(name(op) + ": nobody disagrees: " + status.to_string());
   } else if (status.code() == Code::unavailable) {
     const int who = status.culprit().rank;
-    const bool gone = who >= 0 && ranks_[static_cast<size_t>(who)].gone;
-    if (!gone || blamed != truth.calls.end())
+    const int absent = absent_of(status);
+    const auto is_gone = [this](int rank) {
+      return rank >= 0 && ranks_[static_cast<size_t>(rank)].gone;
+    };
+    const bool called = std::ranges::any_of(
+        truth.calls, [&](const auto& entry) { return entry.second.rank == absent; });
+    if (!is_gone(who) || !is_gone(absent) || called)
       wrong(name(op) + ": who is blamed is not absent: " + status.to_string());
   } else if (status.code() == Code::deadline_exceeded) {
     check_lateness(op, truth, status);

@@ -36,6 +36,25 @@ TEST_F(MeshEpoch, WorkerThatEndsAbortsTheEpochForTheOthers) {
   EXPECT_EQ(membership.jobs(), 0u);
 }
 
+TEST_F(MeshEpoch, WorkersOfAHostAreThoseOfRunningEpochs) {
+  EXPECT_THAT(membership.workers_on("b"), IsEmpty());
+  join_four();
+  ASSERT_EQ(membership.workers_on("b").size(), 1u);
+  const v1::WorkerReport worker = membership.workers_on("b")[0];
+  EXPECT_EQ(worker.job(), "demo");
+  EXPECT_EQ(worker.uid(), 1'000u);
+  EXPECT_EQ(worker.world_size(), 4u);
+  EXPECT_EQ(worker.epoch(), 1u);
+  ASSERT_EQ(worker.ranks_size(), 2);
+  EXPECT_EQ(worker.ranks(0).rank(), 2u);
+  EXPECT_EQ(worker.ranks(1).pid(), 103u);
+  gone(2, 1, 3);
+  ASSERT_EQ(membership.workers_on("b").size(), 1u);
+  EXPECT_EQ(membership.workers_on("b")[0].ranks_size(), 1);
+  gone(2, 1, 2);
+  EXPECT_THAT(membership.workers_on("b"), IsEmpty());
+}
+
 TEST_F(MeshEpoch, DeadRankMakesRoomForTheNextEpochAndAbortsNothing) {
   join_four();
   EXPECT_THAT(gone(2, 1, 3, unavailable("rank 3 (host b, pid 103) died", {3, "b"})), IsEmpty());

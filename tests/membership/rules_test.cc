@@ -30,6 +30,7 @@ const std::vector<Row> kRows = {
     {Rpc::set_strategy, "Admin.SetStrategy", "uaA"},
     {Rpc::drain, "Admin.Drain", "A"},
     {Rpc::stop, "Admin.Stop", "A"},
+    {Rpc::stop_job, "Admin.StopJob", "uaA"},
     {Rpc::health, "grpc.health.v1.Health", "nuaA"},
     {Rpc::reflection, "grpc.reflection", "nuaA"},
 };

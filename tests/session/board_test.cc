@@ -206,6 +206,8 @@ TEST_F(BoardTest, WhatADeadRankHoldsFailsWithItsName) {
     EXPECT_EQ(trainer(rank).failure(0).culprit_rank, 1);
     EXPECT_STREQ(trainer(rank).failure(0).culprit_host, "here");
   }
+  EXPECT_EQ(board_->recorder()->failure().status.culprit(), (Culprit{1, "here"}))
+      << "the worker reports it";
   EXPECT_EQ(board::unpack_count(slot(0).claimed.load()), (board::Count{1, board::kNoMoreBlocks}))
       << "nobody claims a block any more";
 }
@@ -311,6 +313,8 @@ TEST_F(BoardTest, WhoHoldsABlockPastTheDeadlineIsNamedAndTheEpochIsOver) {
     EXPECT_THAT(trainer(rank).failure(0).message,
                 HasSubstr("all_reduce #0 timed out after 5000 ms: rank 2 (host here, pid "));
   }
+  EXPECT_EQ(board_->recorder()->failure().status.culprit(), (Culprit{2, "here"}))
+      << "the worker reports it";
   ASSERT_EQ(told_.stuck.size(), 1u);
   EXPECT_EQ(told_.stuck[0].code(), Code::deadline_exceeded);
   EXPECT_EQ(told_.stuck[0].culprit(), (Culprit{2, "here"}));

@@ -24,6 +24,19 @@ struct Writable {
   const trace::RecorderView view;
 };
 
+// The absence of a rank fails an operation, and those that go because of that fail the next ones.
+TEST(HostRecorder, KeepsTheFirstFailureOfThoseInARowAndTheNewestRow) {
+  const auto recorder = HostRecorder::make(std::vector<uint32_t>{0, 1}, 2, 1);
+  ASSERT_TRUE(recorder.ok());
+  EXPECT_TRUE((*recorder)->failure().status.ok());
+  (*recorder)->on_failed(deadline_exceeded("not called by rank 3"), 10);
+  (*recorder)->on_failed(unavailable("rank 0 died"), 10);
+  EXPECT_EQ((*recorder)->failure().status.message(), "not called by rank 3");
+  EXPECT_GT((*recorder)->failure().time_ms, 0);
+  (*recorder)->on_failed(unavailable("rank 1 died"), 12);
+  EXPECT_EQ((*recorder)->failure().status.message(), "rank 1 died");
+}
+
 TEST(HostRecorder, TellsItsReadersOfGroupsAndOperationsAmongHosts) {
   const std::vector<uint32_t> ranks = {2, 5};
   const auto recorder = HostRecorder::make(ranks, 6, 9);
