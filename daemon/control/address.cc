@@ -15,13 +15,7 @@ namespace tutti {
 namespace {
 
 // Routed like any Internet address; nothing is ever sent there (RFC 5737).
-const Address kOutside{.host = "192.0.2.1", .port = 9};
-
-// Empty: none.
-std::vector<SocketAddress> addresses_of(const Address& address) {
-  Result<std::vector<SocketAddress>> found = resolve(address.to_string());
-  return found.ok() ? *std::move(found) : std::vector<SocketAddress>();
-}
+constexpr const char* kOutside = "192.0.2.1";
 
 bool is_loopback(const SocketAddress& address) {
   const std::string numeric = address.numeric().host;
@@ -39,26 +33,33 @@ Place place_of(const SocketAddress& address) {
 }
 
 // The places of all that a name leads to.
-std::vector<Place> places_of(const Address& address) {
+std::vector<Place> places_of(const Address& address, const Names& names) {
   std::vector<Place> places;
-  for (const SocketAddress& one : addresses_of({.host = address.host, .port = 0}))
-    places.push_back(place_of(one));
+  for (const SocketAddress& one : names.addresses_of(address.host)) places.push_back(place_of(one));
   return places;
 }
 
-bool is_local(const Address& address) {
-  return std::ranges::count(places_of(address), Place::here) != 0;
+bool is_local(const Address& address, const Names& names) {
+  return std::ranges::count(places_of(address, names), Place::here) != 0;
 }
 
-bool leads_here_and_elsewhere(const Address& address) {
-  const std::vector<Place> places = places_of(address);
+bool leads_here_and_elsewhere(const Address& address, const Names& names) {
+  const std::vector<Place> places = places_of(address, names);
   return std::ranges::count(places, Place::here) != 0 &&
          std::ranges::count(places, Place::elsewhere) != 0;
 }
 
-// Returns "" if there is no route to `toward`. Connecting a datagram socket sends nothing.
-std::string local_host_toward(const Address& toward) {
-  for (const SocketAddress& one : addresses_of(toward)) {
+bool has_wildcard(const std::vector<SocketAddress>& addresses) {
+  return std::ranges::any_of(addresses, [](const SocketAddress& address) {
+    const std::string numeric = address.numeric().host;
+    return numeric == "0.0.0.0" || numeric == "::";
+  });
+}
+
+// Returns "" if there is no route to `host`. Connecting a datagram socket sends nothing, and the
+// port has no part in the route.
+std::string local_host_toward(const std::string& host, const Names& names) {
+  for (const SocketAddress& one : names.addresses_of(host)) {
     const Fd socket(::socket(one.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
     if (socket.valid() && connect(socket.get(), one.get(), one.bytes) == 0)
       return own_address(socket.get()).numeric().host;
@@ -81,10 +82,13 @@ std::string any_local_host() {
   return {};
 }
 
-// What will not do, whatever becomes of the machine; what may do once it has its addresses or
-// names.
+// What will not do, whatever becomes of the machine; what will not as its names and interfaces are
+// now; what it lacks yet.
 Status wrong(const std::string& setting, const std::string& value, const std::string& why) {
   return invalid_argument("setting " + setting + " = '" + value + "': " + why);
+}
+Status wrong_here(const std::string& setting, const std::string& value, const std::string& why) {
+  return failed_precondition("setting " + setting + " = '" + value + "': " + why);
 }
 Status not_yet(const std::string& setting, const std::string& value, const std::string& why) {
   return unavailable("setting " + setting + " = '" + value + "': " + why);
@@ -96,100 +100,109 @@ Result<Address> parse_setting(const std::string& setting, const std::string& val
   return invalid_argument("setting " + setting + " = " + address.status().message());
 }
 
-Status check_bindable(const std::string& setting, const std::string& value,
-                      const Address& address) {
-  if (addresses_of({.host = address.host, .port = 0}).empty())
+Status check_bindable(const std::string& setting, const std::string& value, const Address& address,
+                      const Names& names) {
+  if (names.addresses_of(address.host).empty())
     return not_yet(setting, value, "the name has no address; give an address of this machine");
-  if (is_local(address)) return {};
+  if (is_local(address, names)) return {};
   return not_yet(setting, value, "this is no address of this machine; `ip address` lists those");
 }
 
 // That others reach a loopback address, which they do if they are this machine.
 Status check_loopback(const std::string& listen, const std::string& setting,
-                      const std::string& other) {
+                      const std::string& other, const Names& names) {
   const Result<Address> remote = parse_setting(setting, other);
   if (!remote.ok()) return remote.status();
-  if (addresses_of({.host = remote->host, .port = 0}).empty())
+  if (names.addresses_of(remote->host).empty())
     return not_yet("listen", listen,
                    "only this machine reaches that, and " + setting + " = " + other +
                        " has no address to tell whether that is this machine; give the address of "
                        "this machine that the others reach");
-  if (is_local(*remote)) return {};
-  return wrong("listen", listen,
-               "only this machine reaches that, and " + setting + " = " + other +
-                   " is another; give the address of this machine that the others reach");
+  if (is_local(*remote, names)) return {};
+  return wrong_here("listen", listen,
+                    "only this machine reaches that, and " + setting + " = " + other +
+                        " is another; give the address of this machine that the others reach");
 }
 
-Status check_data_address(const std::string& value) {
+Status check_data_address(const std::string& value, const Names& names) {
   if (value.empty()) return {};
   const Result<Address> parsed = parse_address(value + ":0");
   if (!parsed.ok()) return wrong("data_address", value, "expected an address without a port");
-  if (is_wildcard(parsed->host))
+  if (is_wildcard(parsed->host, names))
     return wrong("data_address", value,
                  "other hosts cannot dial this; give the address of this machine that they reach, "
                  "or leave it empty");
-  return check_bindable("data_address", value, *parsed);
+  return check_bindable("data_address", value, *parsed, names);
 }
 
 }  // namespace
 
-bool is_wildcard(const std::string& host) {
-  const std::vector<SocketAddress> addresses = addresses_of({.host = host, .port = 0});
-  return std::ranges::any_of(addresses, [](const SocketAddress& address) {
-    const std::string numeric = address.numeric().host;
-    return numeric == "0.0.0.0" || numeric == "::";
-  });
+const std::vector<SocketAddress>& Names::addresses_of(const std::string& host) const {
+  const auto [entry, is_new] = found_.try_emplace(host);
+  if (!is_new) return entry->second;
+  Result<std::vector<SocketAddress>> found = look_up_(Address{.host = host, .port = 0}.to_string());
+  if (found.ok()) entry->second = *std::move(found);
+  return entry->second;
 }
 
-Address reachable(const Address& listen, const std::string& toward) {
-  if (!is_wildcard(listen.host)) return listen;
+bool is_wildcard(const std::string& host, const Names& names) {
+  return has_wildcard(names.addresses_of(host));
+}
+
+bool is_wildcard_number(const std::string& host) {
+  const auto number = resolve(Address{.host = host, .port = 0}.to_string(), false);
+  return number.ok() && has_wildcard(*number);
+}
+
+Address reachable(const Address& listen, const std::string& toward, const Names& names) {
+  if (!is_wildcard(listen.host, names)) return listen;
   const Result<Address> target = parse_address(toward);
-  std::string host = target.ok() ? local_host_toward(*target) : "";
-  if (host.empty()) host = local_host_toward(kOutside);
+  std::string host = target.ok() ? local_host_toward(target->host, names) : "";
+  if (host.empty()) host = local_host_toward(kOutside, names);
   if (!host.empty()) return {.host = host, .port = listen.port};
   const std::string any = any_local_host();  // There is no route out, as on closed networks.
   return {.host = any.empty() ? "127.0.0.1" : any, .port = listen.port};
 }
 
-bool is_loopback(const Address& address) {
-  const std::vector<SocketAddress> all = addresses_of({.host = address.host, .port = 0});
+bool is_loopback(const Address& address, const Names& names) {
+  const std::vector<SocketAddress>& all = names.addresses_of(address.host);
   return !all.empty() &&
          std::ranges::all_of(all, [](const SocketAddress& one) { return is_loopback(one); });
 }
 
-bool is_self(const Address& target, const Address& listen) {
-  if (target.port != listen.port || leads_here_and_elsewhere(target)) return false;
-  if (is_wildcard(listen.host)) return is_local(target);
-  const std::vector<SocketAddress> own = addresses_of(listen);
-  const std::vector<SocketAddress> theirs = addresses_of(target);
-  return std::ranges::any_of(theirs, [&](const SocketAddress& one) {
-    return std::ranges::any_of(own, [&](const SocketAddress& other) {
+bool is_self(const Address& target, const Address& listen, const Names& names) {
+  if (target.port != listen.port || leads_here_and_elsewhere(target, names)) return false;
+  if (is_wildcard(listen.host, names)) return is_local(target, names);
+  return std::ranges::any_of(names.addresses_of(target.host), [&](const SocketAddress& one) {
+    return std::ranges::any_of(names.addresses_of(listen.host), [&](const SocketAddress& other) {
       return one.numeric().host == other.numeric().host;
     });
   });
 }
 
-Status check_coordinator(const std::string& coordinator) {
+Status check_coordinator(const std::string& coordinator, const Names& names) {
   const Result<Address> address = parse_setting("coordinator", coordinator);
   if (!address.ok()) return address.status();
-  return leads_here_and_elsewhere(*address)
-             ? wrong("coordinator", coordinator, "it leads to several machines; name one")
+  return leads_here_and_elsewhere(*address, names)
+             ? wrong_here("coordinator", coordinator, "it leads to several machines; name one")
              : Status();
 }
 
 Status check_addresses(const std::string& listen, const std::string& data_address,
-                       const std::string& coordinator, const std::string& etcd) {
+                       const std::string& coordinator, const std::string& etcd,
+                       const Names& names) {
   const Result<Address> own = parse_setting("listen", listen);
   if (!own.ok()) return own.status();
-  if (Status local = check_bindable("listen", listen, *own); !local.ok()) return local;
-  if (Status data = check_data_address(data_address); !data.ok()) return data;
+  if (Status local = check_bindable("listen", listen, *own, names); !local.ok()) return local;
+  if (Status data = check_data_address(data_address, names); !data.ok()) return data;
   if (!coordinator.empty())
-    if (Status one = check_coordinator(coordinator); !one.ok()) return one;
-  if (!is_loopback(*own)) return {};
+    if (Status one = check_coordinator(coordinator, names); !one.ok()) return one;
+  if (!is_loopback(*own, names)) return {};
   if (!coordinator.empty())
-    if (Status here = check_loopback(listen, "coordinator", coordinator); !here.ok()) return here;
+    if (Status here = check_loopback(listen, "coordinator", coordinator, names); !here.ok())
+      return here;
   for (const std::string& member : etcd.empty() ? std::vector<std::string>() : split(etcd, ','))
-    if (Status here = check_loopback(listen, "etcd", member); !here.ok()) return here;
+    if (Status here = check_loopback(listen, "etcd", member, names); !here.ok()) return here;
   return {};
 }
 

@@ -12,6 +12,7 @@
 
 #include "daemon/control/control.h"
 #include "daemon/control/coordinator.h"
+#include "daemon/control/kept_stubs.h"
 #include "daemon/control/tls_files.h"
 #include "daemon/membership/rules.h"
 #include "proto/mesh.pb.h"
@@ -32,7 +33,8 @@ class AdminCalls {
         coordinator_(coordinator),
         credentials_(credentials),
         tls_(std::move(tls)),
-        describe_(std::move(describe)) {}
+        describe_(std::move(describe)),
+        stubs_(tls_) {}
   // Called once, when the port and the coordinator are known; earlier calls wait for it.
   void set_address(std::string address);
   const std::string& address() const;
@@ -47,20 +49,31 @@ class AdminCalls {
 
   Status act(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
              v1::AdminAnswer& answer);
-  Status status(const v1::AdminRequest& request, const Caller& caller, bool forwarded,
+  Status status(v1::AdminRequest request, const Caller& caller, bool forwarded,
                 v1::StatusReply& reply);
   Status trace(v1::AdminRequest request, const Caller& caller, bool forwarded,
                v1::TraceReply& reply);
   Status set_strategy(v1::AdminRequest request, const Caller& caller, bool forwarded);
+  Status stop_job(v1::AdminRequest request, const Caller& caller, bool forwarded,
+                  v1::StopJobReply& reply);
+  Status stop_job_everywhere(v1::AdminRequest request, v1::StopJobReply& reply);
   Queries ask_each(const std::vector<v1::AgentMessage>& agents, const v1::AdminRequest& request,
                    const std::function<void()>& meanwhile) const;
+  void ask_once(const std::vector<Query*>& queries, const v1::AdminRequest& request,
+                const std::function<void()>& meanwhile) const;
   grpc::Status ask_leader(const std::string& leader, const v1::AdminRequest& request,
                           v1::AdminAnswer& answer) const;
+  v1::AgentReport unreachable_leader(const std::string& leader, const grpc::Status& why) const;
   void prepare_forward(grpc::ClientContext& context, Millis timeout) const;
   Status not_the_coordinator() const;
   Status nobody_coordinates() const;
   v1::AgentReport own_report();
+  // Adds the report of this agent alone, and what its ranks have called where that is asked for.
+  void report_own(const v1::StatusRequest& request, v1::StatusReply& reply);
   void ask_all_agents(v1::AdminRequest request, v1::StatusReply& reply);
+  // `gone`: without what the answer is about, afterwards.
+  void add_answer(Query& query, bool with_calls, std::vector<v1::AgentReport>& gone,
+                  v1::StatusReply& reply) const;
   void trace_all_agents(v1::AdminRequest request, v1::TraceReply& reply);
   // Replies with the coordinator's answer, or with this agent's own report and the error; where
   // nobody coordinates, with the report alone, in which the state of etcd says why.
@@ -75,6 +88,7 @@ class AdminCalls {
   const Credentials& credentials_;
   const Tls tls_;
   const std::function<void(v1::AgentReport&)> describe_;
+  mutable KeptStubs stubs_;
   std::string address_;  // Of this agent.
   mutable std::latch address_known_{1};
   std::mutex refusals_mutex_;  // Guards what follows.

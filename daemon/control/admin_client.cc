@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "daemon/base/address.h"
 #include "daemon/base/foreign_text.h"
 #include "daemon/base/job_check.h"
 #include "daemon/base/loop.h"
@@ -53,6 +54,8 @@ Status ask(const std::string& address, int timeout_ms, const v1::AdminRequest& r
            v1::AdminAnswer& answer) {
   const Result<std::string> token = token_of_environment();
   if (!token.ok()) return token.status();
+  if (!address.starts_with(kUnix) && !parse_address(address).ok())
+    return invalid_argument("the address '" + address + "': expected host:port or unix:PATH");
   if (!address.starts_with(kUnix))
     return ask_control_plane(address, request, *token, timeout_ms, answer);
   Result<v1::AdminAnswer> said =
@@ -67,6 +70,16 @@ Status ask(const std::string& address, int timeout_ms, const v1::AdminRequest& r
   return ask(address, timeout_ms, request, answer);
 }
 
+Result<v1::StatusReply> ask_status(const std::string& address, const v1::StatusRequest& about,
+                                   int timeout_ms) {
+  v1::AdminRequest request;
+  *request.mutable_status() = about;
+  v1::AdminAnswer answer;
+  const Status status = ask(address, timeout_ms, request, answer);
+  if (!status.ok()) return status;
+  return answer.status();
+}
+
 }  // namespace
 
 std::string default_address() {
@@ -76,12 +89,15 @@ std::string default_address() {
 }
 
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms) {
-  v1::AdminRequest request;
-  request.mutable_status()->set_local_only(local_only);
-  v1::AdminAnswer answer;
-  const Status status = ask(address, timeout_ms, request, answer);
-  if (!status.ok()) return status;
-  return answer.status();
+  v1::StatusRequest about;
+  about.set_local_only(local_only);
+  return ask_status(address, about, timeout_ms);
+}
+
+Result<v1::StatusReply> admin_history(const std::string& address, int timeout_ms) {
+  v1::StatusRequest about;
+  about.set_ended(true);
+  return ask_status(address, about, timeout_ms);
 }
 
 Result<v1::TraceReply> admin_trace(const std::string& address, const std::string& job,
@@ -115,6 +131,17 @@ Status admin_stop(const std::string& address, bool jobs, int timeout_ms) {
   v1::AdminRequest request;
   request.mutable_stop()->set_jobs(jobs);
   return ask(address, timeout_ms, request);
+}
+
+Result<v1::StopJobReply> admin_stop_job(const std::string& address, const std::string& job,
+                                        int timeout_ms) {
+  if (Status named = check_job(job, 0, 1); !named.ok()) return named;
+  v1::AdminRequest request;
+  request.mutable_stop_job()->set_job(job);
+  v1::AdminAnswer answer;
+  const Status status = ask(address, timeout_ms, request, answer);
+  if (!status.ok()) return status;
+  return answer.stop_job();
 }
 
 }  // namespace tutti

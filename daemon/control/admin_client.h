@@ -20,6 +20,8 @@ namespace tutti {
 // `socket`.
 std::string default_address();
 Result<v1::StatusReply> admin_status(const std::string& address, bool local_only, int timeout_ms);
+// The status of the mesh, with the jobs that ended.
+Result<v1::StatusReply> admin_history(const std::string& address, int timeout_ms);
 // `job`: "" for all jobs. `last`: operations of each rank; 0: all that are kept.
 Result<v1::TraceReply> admin_trace(const std::string& address, const std::string& job,
                                    uint32_t last, int timeout_ms);
@@ -27,5 +29,8 @@ Status admin_set_strategy(const std::string& address, const std::string& job,
                           const std::string& strategy, int timeout_ms);
 Status admin_drain(const std::string& address, bool undo, int timeout_ms);
 Status admin_stop(const std::string& address, bool jobs, int timeout_ms);
+// Ends the workers of one job on all nodes. NOT_FOUND: there are none of the caller's.
+Result<v1::StopJobReply> admin_stop_job(const std::string& address, const std::string& job,
+                                        int timeout_ms);
 
 }  // namespace tutti

@@ -2,7 +2,10 @@
 
 #include <sys/socket.h>
 #include <sys/time.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -10,6 +13,7 @@
 #include "daemon/base/fd.h"
 #include "daemon/base/foreign_text.h"
 #include "daemon/base/framing.h"
+#include "daemon/base/settings.h"
 #include "proto/segment.h"
 #include "proto/session.pb.h"
 
@@ -18,9 +22,20 @@ namespace {
 
 constexpr uint32_t kAnswerBytesMax = 64 << 20;
 
+// Whether tuttid was installed as a service of this machine.
+bool has_unit() {
+  constexpr std::array kDirectories = {"/etc/systemd/system", "/usr/lib/systemd/system",
+                                       "/lib/systemd/system"};
+  return std::ranges::any_of(kDirectories, [](const std::string& directory) {
+    return access((directory + "/tuttid.service").c_str(), F_OK) == 0;
+  });
+}
+
 Status silent(const std::string& path, const std::string& why) {
+  const bool is_service = path == Settings().socket && has_unit();
   return unavailable("no tuttid answers at " + path + " (" + why +
-                     "); start one there: tuttid --socket " + path);
+                     (is_service ? "); see systemctl status tuttid"
+                                 : "); start one there: tuttid --socket " + path));
 }
 
 Status silent(const std::string& path) {

@@ -4,6 +4,11 @@
 #include "daemon/control/channel.h"
 
 namespace tutti {
+namespace {
+
+constexpr Millis kFinishTimeout{500};
+
+}  // namespace
 
 AgentRegistration::AgentRegistration(Loop& loop, const std::string& coordinator,
                                      v1::AgentMessage self, const std::string& token,
@@ -22,7 +27,11 @@ AgentRegistration::AgentRegistration(Loop& loop, const std::string& coordinator,
               },
               {.on_open = [this] { on_open(); },
                .on_message = [](const v1::AgentAnswer&) {},
-               .on_broken = [this](const Status& why) { this->on_broken(why.message()); }}) {}
+               .on_broken = [this](const Status& why) { this->on_broken(why); }}) {}
+
+void AgentRegistration::finish() {
+  if (stream_.is_open()) stream_.finish(kFinishTimeout);
+}
 
 void AgentRegistration::on_open() {
   reachability_.reached();
@@ -30,12 +39,16 @@ void AgentRegistration::on_open() {
   on_change_({});
 }
 
-void AgentRegistration::on_broken(const std::string& why) {
+void AgentRegistration::on_broken(const Status& why) {
   // Which machines a name leads to may have changed since the start.
   const Status one = check_coordinator(coordinator_);
-  const std::string text = one.ok() ? unreachable_text(coordinator_, why, tls_) : one.message();
-  reachability_.lost(text);
-  on_change_(unavailable("not registered at the coordinator " + coordinator_ + ": " + text));
+  const std::string text =
+      one.ok() ? registration_obstacle(coordinator_, why, tls_) : one.message();
+  reachability_.lost({one.ok() ? why.code() : one.code(), text});
+  const bool names_it = text.starts_with("the coordinator ");
+  on_change_(unavailable(
+      (names_it ? "not registered: " : "not registered at the coordinator " + coordinator_ + ": ") +
+      text));
 }
 
 }  // namespace tutti

@@ -20,12 +20,15 @@ class AgentRegistration {
                     const std::string& token, const Tls& tls,
                     std::function<void(const Status&)> on_change);
 
+  // Tells the coordinator that this agent stops: it is not lost. Blocks for at most a moment.
+  // Nothing is used but the destructor afterwards.
+  void finish();
   // Any thread.
   const Reachability& reachability() const { return reachability_; }
 
  private:
   void on_open();
-  void on_broken(const std::string& why);
+  void on_broken(const Status& why);
 
   const v1::AgentMessage self_;
   const std::string coordinator_;

@@ -26,6 +26,7 @@ class Snapshot {
  public:
   explicit Snapshot(const std::string& path)
       : path_(path), directory_(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)) {
+    if (!directory_.valid()) obstacle_ = errno;
     const int data = openat(directory_.get(), "..data", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (data >= 0) directory_.reset(data);
   }
@@ -48,7 +49,8 @@ class Snapshot {
     return Fd(openat(directory_.get(), name, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   }
   Status unreadable(const char* name) const {
-    return not_found(path_ + "/" + name + " cannot be read: " + std::strerror(errno) +
+    const int why = obstacle_ != 0 ? obstacle_ : errno;
+    return not_found(path_ + "/" + name + " cannot be read: " + std::strerror(why) +
                      "; put tls.crt, tls.key and ca.crt there, choose another tls_dir, or set tls "
                      "= off");
   }
@@ -66,6 +68,7 @@ class Snapshot {
 
   const std::string& path_;
   Fd directory_;
+  int obstacle_ = 0;  // errno of opening it; 0: it is open.
 };
 
 Status write_public(const std::string& path, const std::string& text) {

@@ -30,7 +30,7 @@ void free_stack(STACK_OF(X509) * stack) { sk_X509_free(stack); }
 using Bio = std::unique_ptr<BIO, Free<BIO_free>>;
 using Certificate = std::unique_ptr<X509, Free<X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Free<EVP_PKEY_free>>;
-using Names = std::unique_ptr<GENERAL_NAMES, Free<free_names>>;
+using GeneralNames = std::unique_ptr<GENERAL_NAMES, Free<free_names>>;
 using Stack = std::unique_ptr<STACK_OF(X509), Free<free_stack>>;
 using Store = std::unique_ptr<X509_STORE, Free<X509_STORE_free>>;
 using Verification = std::unique_ptr<X509_STORE_CTX, Free<X509_STORE_CTX_free>>;
@@ -102,7 +102,7 @@ std::string common_name_of(const X509* certificate) {
 
 CertificateNames names_of(const X509* certificate) {
   CertificateNames names{.common_name = common_name_of(certificate)};
-  const Names found(static_cast<GENERAL_NAMES*>(
+  const GeneralNames found(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
   const int count = found == nullptr ? 0 : sk_GENERAL_NAME_num(found.get());
   for (int i = 0; i < count; ++i) add_name(*sk_GENERAL_NAME_value(found.get(), i), names);

@@ -42,6 +42,22 @@ Caller caller_by_token(const grpc::ServerContextBase& context, const Credentials
   return {.name = peer + " with a trainer's token"};
 }
 
+// What a caller that should be an agent lacks.
+std::string flaw_of(const grpc::ServerContextBase& context, const Credentials& credentials,
+                    const ServerTls& tls) {
+  const std::string remedy = "; give both the same token_file";
+  if (!credentials.has_agent_token()) return "the coordinator has no token for agents" + remedy;
+  const auto& shown = context.client_metadata();
+  const auto found = shown.find(kTokenKey);
+  if (found == shown.end()) return "no token" + remedy;
+  const Token* token =
+      find_token(credentials.tokens, std::string_view(found->second.data(), found->second.size()));
+  if (token == nullptr) return "wrong token" + remedy;
+  if (!token->agent) return "its token is not for agents; show one with role=agent";
+  if (tls.store != nullptr) return "no certificate; with tls = require an agent shows its host's";
+  return "it is no agent of this mesh" + remedy;
+}
+
 }  // namespace
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address, const Tls& tls,
@@ -101,6 +117,19 @@ Caller caller_of(const grpc::ServerContextBase& context, const Credentials& cred
   return caller;
 }
 
+Status check_agent(const grpc::ServerContextBase& context, const Credentials& credentials,
+                   const ServerTls& tls) {
+  const Caller caller = caller_of(context, credentials, tls, Caller::Kind::agent);
+  const Status allowed = permit(Rpc::enlist, caller, "the coordinator");
+  return allowed.ok() ? allowed : Status(allowed.code(), flaw_of(context, credentials, tls));
+}
+
+std::string caller_address(const grpc::ServerContextBase& context) {
+  const std::string peer = context.peer();  // "ipv4:10.0.0.7:40312"
+  const size_t begin = peer.find(':') + 1;
+  return peer.substr(begin, peer.rfind(':') - begin);
+}
+
 void show_pass(grpc::ClientContext& context, const v1::Pass& pass) {
   context.AddMetadata(kPassKey, pass.SerializeAsString());
 }
@@ -122,12 +151,35 @@ bool is_forwarded(const grpc::ServerContextBase& context) {
   return context.client_metadata().contains(kForwarded);
 }
 
+std::string registration_obstacle(const std::string& coordinator, const Status& why,
+                                  const Tls& tls) {
+  const std::string who = "the coordinator " + coordinator;
+  const std::string& text = why.message();
+  if (why.code() == Code::unauthenticated || why.code() == Code::permission_denied)
+    return who + " refuses this agent: " + text;
+  if (why.code() == Code::unimplemented)
+    return who + " speaks another protocol version; install one release of Tutti on all nodes";
+  if (const size_t names = text.find("its certificate is for "); names != std::string::npos)
+    return who + " cannot prove its name: " + text.substr(names) +
+           "; issue one that names it, see docs/tls.md";
+  const std::string remedy = tls_remedy(text, tls.get());
+  return remedy.empty() ? unreachable_text(coordinator, text, tls)
+                        : who + " and this agent cannot speak with each other: " + remedy;
+}
+
 std::string unreachable_text(const std::string& address, const std::string& why, const Tls& tls) {
   const std::string remedy = tls_remedy(why, tls.get());
   if (!remedy.empty())
     return "cannot speak with tuttid at " + address + " (" + why + "): " + remedy;
   if (why.starts_with("this agent does not coordinate") || why.starts_with("nobody coordinates"))
     return "tuttid at " + address + ": " + why;
+  if (why == "Deadline Exceeded")
+    return "tuttid at " + address +
+           " does not answer in time; see there whether it is stopped or starved (systemctl status "
+           "tuttid), and whether the network to it loses packets";
+  if (why.starts_with("Cancelled"))
+    return "tuttid at " + address + " ended the call (" + why +
+           "), as it does when it stops or no longer coordinates; ask again";
   if (why.starts_with("DNS resolution failed"))
     return "the name of " + address + " leads nowhere (" + why + "); it is looked up again";
   return "no tuttid answers at " + address + " (" + why + "); start one there: tuttid --listen " +

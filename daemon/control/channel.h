@@ -40,6 +40,13 @@ void show_token(grpc::ClientContext& context, const std::string& token);
 Caller caller_of(const grpc::ServerContextBase& context, const Credentials& credentials,
                  const ServerTls& tls, Caller::Kind role);
 
+// Whether the caller is an agent of this mesh. UNAUTHENTICATED, PERMISSION_DENIED: what it lacks,
+// and what to do: "wrong token; give both the same token_file".
+Status check_agent(const grpc::ServerContextBase& context, const Credentials& credentials,
+                   const ServerTls& tls);
+// "10.0.0.7": the caller's address without the port, which differs each time.
+std::string caller_address(const grpc::ServerContextBase& context);
+
 // A worker shows its pass before it says anything.
 void show_pass(grpc::ClientContext& context, const v1::Pass& pass);
 // UNAUTHENTICATED: the call shows none.
@@ -52,6 +59,10 @@ inline constexpr std::string_view kNoAgentOf = "no agent of host ";
 void mark_forwarded(grpc::ClientContext& context);
 bool is_forwarded(const grpc::ServerContextBase& context);
 
+// Why an agent is not registered at the coordinator, and what to do about it: what its log, status,
+// readiness and doctor say. `why`: with what its stream there ended.
+std::string registration_obstacle(const std::string& coordinator, const Status& why,
+                                  const Tls& tls);
 std::string unreachable_text(const std::string& address, const std::string& why, const Tls& tls);
 std::string reason_of(const grpc::Status& status);  // For people, clean.
 // Converts gRPC's status; that of an unreachable peer says how to start a daemon there.

@@ -14,6 +14,7 @@
 #include "daemon/base/credentials.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/status.h"
+#include "daemon/control/address.h"
 #include "daemon/control/tls_files.h"
 #include "daemon/membership/rules.h"
 #include "proto/mesh.pb.h"
@@ -30,6 +31,9 @@ class AgentControl {
   virtual v1::TraceReply trace(const v1::TraceRequest& request) = 0;
   virtual Status drain(bool undo) = 0;
   virtual Status stop(bool jobs) = 0;  // `jobs`: and its jobs.
+  // Ends this host's workers of the request's job and, if it is set, owner. The reply has this
+  // host where there were any.
+  virtual v1::StopJobReply stop_job(const v1::StopJobRequest& request) = 0;
 };
 
 struct EtcdSettings {
@@ -77,7 +81,11 @@ class ControlServer {
   // other agents must be asked.
   virtual v1::AdminAnswer admin(const v1::AdminRequest& request, const Caller& caller) = 0;
 };
+// What of that the options' texts alone forbid, wherever names lead.
+Status check_control_texts(const ControlOptions& options);
+// What of that can be said before anything is opened, as names lead now.
+Status check_control(const ControlOptions& options, const Names& names = {});
 Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,
-                                                     AgentControl& agent);
+                                                     AgentControl& agent, const Names& names = {});
 
 }  // namespace tutti

@@ -53,6 +53,7 @@ class GrpcControlServer final : public ControlServer {
         server_credentials_(options.tls == nullptr ? grpc::InsecureServerCredentials()
                                                    : tls_server_credentials(options.tls)),
         etcd_(options.etcd),
+        coordinator_setting_(options.coordinator),
         on_coordinator_(options.on_coordinator),
         store_(std::move(store)),
         epoch_file_(options.state_file),
@@ -72,10 +73,11 @@ class GrpcControlServer final : public ControlServer {
     loop_.stop();
     if (thread_.joinable()) thread_.join();
     elector_.reset();  // Another agent is elected at once.
+    if (registration_) registration_->finish();
     registration_.reset();
   }
 
-  Status start(Address listen) {
+  Status start(Address listen, const Names& names) {
     if (Status published = renew_certificates(); !published.ok()) return published;
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::EnableDefaultHealthCheckService(true);
@@ -90,7 +92,7 @@ class GrpcControlServer final : public ControlServer {
       return unavailable("cannot listen on " + listen.to_string() +
                          "; is another tuttid running there? Choose another with --listen");
     listen.port = static_cast<uint16_t>(port);
-    address_ = reachable(listen, toward_others()).to_string();
+    address_ = reachable(listen, toward_others(names), names).to_string();
     listen_ = listen;
     set_registered(unavailable("not yet registered at the coordinator " + remote_coordinator_));
     if (store_ != nullptr)
@@ -121,10 +123,10 @@ class GrpcControlServer final : public ControlServer {
 
  private:
   // An address on the way to other agents; empty: not known.
-  std::string toward_others() const {
+  std::string toward_others(const Names& names) const {
     if (etcd_.members.empty()) return remote_coordinator_;
     for (const std::string& member : split(etcd_.members, ','))
-      if (const Result<Address> one = parse_address(member); one.ok() && !is_loopback(*one))
+      if (const Result<Address> one = parse_address(member); one.ok() && !is_loopback(*one, names))
         return member;
     return {};
   }
@@ -208,6 +210,8 @@ class GrpcControlServer final : public ControlServer {
 
   void describe_peers(v1::AgentReport& report) const {
     const std::lock_guard lock(registration_mutex_);
+    report.set_coordinator_setting(coordinator_setting_);
+    if (tls_.store != nullptr) report.set_certificate_expires(tls_.store->current()->expires);
     if (registration_) report.set_coordinator_state(registration_->reachability().text());
     if (elector_ != nullptr) report.set_etcd_state(elector_->reachability().text());
   }
@@ -257,6 +261,7 @@ class GrpcControlServer final : public ControlServer {
   std::shared_ptr<const Certificates> published_;  // Null: none yet.
   const std::shared_ptr<grpc::ServerCredentials> server_credentials_;
   const EtcdSettings etcd_;
+  const std::string coordinator_setting_;  // Which remote_coordinator_ is only if it is elsewhere.
   const std::function<void(const std::string&, const std::string&)> on_coordinator_;
   std::unique_ptr<KeyStore> store_;  // The elector's, until it is there.
   EpochFile epoch_file_;             // Without etcd.
@@ -274,9 +279,14 @@ class GrpcControlServer final : public ControlServer {
   std::thread thread_;
 };
 
+// Before certificates are read, credentials tell.
+bool speaks_tls(const ControlOptions& options) {
+  return options.tls != nullptr || options.credentials.certified_hosts;
+}
+
 // Anyone who listens everywhere means others to come in, who must be able to prove who they are.
-Status check_openness(const ControlOptions& options, const std::string& host) {
-  if (!is_wildcard(host) || options.tls != nullptr || options.credentials.trust_network ||
+Status check_openness(const ControlOptions& options, bool is_everywhere) {
+  if (!is_everywhere || speaks_tls(options) || options.credentials.trust_network ||
       !options.credentials.tokens.empty())
     return {};
   return failed_precondition("listen = " + options.listen +
@@ -285,33 +295,35 @@ Status check_openness(const ControlOptions& options, const std::string& host) {
 }
 
 // Without either anybody on the network could be the coordinator, or an agent.
-Status check_trust(const ControlOptions& options, const std::string& coordinator) {
-  if (options.tls != nullptr && options.credentials.trust_network)
-    return invalid_argument(
-        "tls = require and trust_network = yes contradict each other: remove "
-        "trust_network, and give the agents of all hosts the same token");
-  if (coordinator.empty()) return {};
+Status check_trust(const ControlOptions& options, const std::string& remote) {
+  const bool is_elected = !options.etcd.members.empty();
+  if (remote.empty() && !is_elected) return {};
   if (options.credentials.has_agent_token() || options.credentials.trust_network) return {};
-  return failed_precondition("the coordinator is " + coordinator +
+  const std::string other = is_elected
+                                ? "etcd = " + options.etcd.members + ": another host may be elected"
+                                : "coordinator = " + remote + " is another host";
+  return failed_precondition(other +
                              ", and nothing proves to it that this is an agent of its mesh; give "
                              "the agents of all hosts the same token (token_file, see "
                              "SECURITY.md), or set trust_network = yes");
 }
 
 // Anyone who may write to etcd says who coordinates, and agents show that one their token.
-Status check_etcd(const ControlOptions& options) {
+Status check_etcd(const ControlOptions& options, const Names& names) {
   const EtcdSettings& etcd = options.etcd;
+  if (etcd.members.empty()) return {};
   if (!etcd.tls_dir.empty() || options.credentials.trust_network) return {};
   const std::vector<std::string> members = split(etcd.members, ',');
-  const bool stays_here = std::ranges::all_of(members, [](const std::string& member) {
+  const bool stays_here = std::ranges::all_of(members, [&](const std::string& member) {
     const Result<Address> address = parse_address(member);
-    return address.ok() && is_loopback(*address);
+    return address.ok() && is_loopback(*address, names);
   });
   if (stays_here) return {};
   if (!etcd.user.empty())
-    return failed_precondition(
-        "etcd_user would send its password in the clear; set etcd_tls_dir (SECURITY.md)");
-  if (options.tls != nullptr) return {};
+    return failed_precondition("etcd_user = " + etcd.user +
+                               " would send its password in the clear; set etcd_tls_dir "
+                               "(SECURITY.md)");
+  if (speaks_tls(options)) return {};
   return failed_precondition(
       "etcd = " + etcd.members +
       ": who reaches it without TLS can name a coordinator, to which agents show their token; set "
@@ -322,11 +334,6 @@ Status check_etcd(const ControlOptions& options) {
 Result<std::unique_ptr<KeyStore>> open_store(const ControlOptions& options) {
   const EtcdSettings& etcd = options.etcd;
   if (etcd.members.empty()) return std::unique_ptr<KeyStore>();
-  if (!options.coordinator.empty())
-    return invalid_argument(
-        "etcd and coordinator contradict each other: with etcd the agents "
-        "elect the coordinator; remove one of the two settings");
-  if (Status checked = check_etcd(options); !checked.ok()) return checked;
   const Millis timeout = std::clamp(etcd.ttl / 5, Millis(300), Millis(2'000));
   return open_etcd({.endpoints = split(etcd.members, ','),
                     .user = etcd.user,
@@ -335,26 +342,53 @@ Result<std::unique_ptr<KeyStore>> open_store(const ControlOptions& options) {
                     .call_timeout = timeout});
 }
 
+// Checks all; the result is empty if this agent coordinates.
+Result<std::string> remote_coordinator_of(const ControlOptions& options, const Names& names) {
+  if (Status texts = check_control_texts(options); !texts.ok()) return texts;
+  const Address listen = *parse_address(options.listen);
+  std::string remote = options.coordinator;
+  if (!remote.empty()) {
+    const Result<Address> coordinator = parse_address(remote);
+    if (!coordinator.ok()) return coordinator.status();
+    if (is_self(*coordinator, listen, names)) remote.clear();
+  }
+  if (Status trusted = check_trust(options, remote); !trusted.ok()) return trusted;
+  if (Status open = check_openness(options, is_wildcard(listen.host, names)); !open.ok())
+    return open;
+  if (Status etcd = check_etcd(options, names); !etcd.ok()) return etcd;
+  return remote;
+}
+
 }  // namespace
 
-Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,
-                                                     AgentControl& agent) {
+Status check_control_texts(const ControlOptions& options) {
   const Result<Address> listen = parse_address(options.listen);
   if (!listen.ok()) return listen.status();
-  std::string remote_coordinator = options.coordinator;
-  if (!remote_coordinator.empty()) {
-    const Result<Address> coordinator = parse_address(remote_coordinator);
-    if (!coordinator.ok()) return coordinator.status();
-    if (is_self(*coordinator, *listen)) remote_coordinator.clear();
-  }
-  const std::string& others = options.etcd.members.empty() ? remote_coordinator : "elected";
-  if (Status trusted = check_trust(options, others); !trusted.ok()) return trusted;
-  if (Status open = check_openness(options, listen->host); !open.ok()) return open;
+  if (speaks_tls(options) && options.credentials.trust_network)
+    return invalid_argument(
+        "tls = require and trust_network = yes contradict each other: remove "
+        "trust_network, and give the agents of all hosts the same token");
+  if (!options.etcd.members.empty() && !options.coordinator.empty())
+    return invalid_argument("etcd = " + options.etcd.members +
+                            " and coordinator = " + options.coordinator +
+                            " contradict each other: with etcd the agents elect the coordinator; "
+                            "remove one of the two settings");
+  return check_openness(options, is_wildcard_number(listen->host));
+}
+
+Status check_control(const ControlOptions& options, const Names& names) {
+  return remote_coordinator_of(options, names).status();
+}
+
+Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,
+                                                     AgentControl& agent, const Names& names) {
+  const Result<std::string> remote_coordinator = remote_coordinator_of(options, names);
+  if (!remote_coordinator.ok()) return remote_coordinator.status();
   Result<std::unique_ptr<KeyStore>> store = open_store(options);
   if (!store.ok()) return store.status();
   auto server =
-      std::make_unique<GrpcControlServer>(options, remote_coordinator, *std::move(store), agent);
-  const Status status = server->start(*listen);
+      std::make_unique<GrpcControlServer>(options, *remote_coordinator, *std::move(store), agent);
+  const Status status = server->start(*parse_address(options.listen), names);
   if (!status.ok()) return status;
   return std::unique_ptr<ControlServer>(std::move(server));
 }

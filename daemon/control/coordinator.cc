@@ -4,11 +4,29 @@
 
 #include <algorithm>
 
+#include "daemon/base/job_check.h"
+#include "daemon/base/status_message.h"
 #include "daemon/base/strategy.h"
+#include "daemon/base/text.h"
 #include "daemon/base/token.h"
 #include "daemon/control/channel.h"
+#include "daemon/membership/values.h"
+#include "proto/segment.h"
 
 namespace tutti {
+namespace {
+
+// "host b (10.0.0.2:7601)", for the log.
+std::string describe(const v1::AgentMessage& agent) {
+  return printable("host " + agent.host() + " (" + agent.address() + ")");
+}
+
+bool can_be_kept(const v1::RefusedJoin& refused) {
+  return check_job(refused.job(), 0, 1).ok() && refused.host().size() <= kHostBytesMax &&
+         refused.owner().subject().size() <= kHostBytesMax;
+}
+
+}  // namespace
 
 Membership Coordinator::new_membership() {
   return Membership([this](const v1::Pass& pass) { return check_pass_locked(pass); },
@@ -53,6 +71,7 @@ void Coordinator::lead(const std::string& own_address, StateStore& store) {
   const std::lock_guard lock(mutex_);
   leader_ = own_address;
   store_ = &store;
+  memory_ = {};
   membership_ = new_membership();
   for (const v1::JobState& state : store.load())
     if (const Status restored = membership_.restore(state, Clock::now()); !restored.ok())
@@ -71,6 +90,7 @@ void Coordinator::follow(const std::string& address, const std::string& why) {
   for (const auto& [id, agent] : agents_) agent.close();
   agents_.clear();
   keys_.clear();
+  memory_ = {};
 }
 
 std::string Coordinator::leader() const {
@@ -106,13 +126,61 @@ void Coordinator::receive(Membership::Worker worker, const v1::WorkerMessage& me
   {
     const std::lock_guard lock(mutex_);
     if (!workers_.contains(worker)) return;
-    if (message.has_join())
-      apply_locked(
-          membership_.join(worker, message.join(), random_hex(kSecretBytes), Clock::now()));
+    if (message.has_join()) {
+      const Effects effects =
+          membership_.join(worker, message.join(), random_hex(kSecretBytes), Clock::now());
+      remember_locked(message.join(), effects);
+      apply_locked(effects);
+    }
     if (message.has_gone()) apply_locked(membership_.rank_gone(worker, message.gone()));
     if (message.has_resume()) resume_locked(worker, message.resume());
   }
   if (message.has_join()) on_deadline_changed_();
+}
+
+// The others whom a join's effects refuse wait: their passes count. What is too long to keep, or no
+// name, is not kept.
+void Coordinator::remember_locked(const v1::JoinRank& join, const Effects& effects) {
+  bool joined = true;
+  for (v1::RefusedJoin refused : effects.refused) {
+    const bool is_own = refused.rank() == join.rank() && refused.host() == join.host();
+    joined = joined && !is_own;
+    if (refusals_.count("mesh", code_of(refused.status().code()), refused.host()))
+      spdlog::warn("refused rank {} of job \"{}\" on host {}: {}", refused.rank(),
+                   printable(refused.job()), printable(refused.host()),
+                   printable(refused.status().message()));
+    if (is_own && !check_pass_locked(join.pass()).ok())
+      refused.set_rank(CoordinatorMemory::kUnknownRank);
+    if (can_be_kept(refused)) memory_.join_refused(std::move(refused), Clock::now());
+  }
+  if (joined) memory_.rank_joined(join);
+}
+
+void Coordinator::agent_refused(const std::string& caller, const Status& why) {
+  if (refusals_.count("mesh", why.code(), caller))
+    spdlog::warn("refused an agent at {}: {}", printable(caller), printable(why.message()));
+}
+
+void Coordinator::worker_refused(const std::string& caller, const v1::Pass& pass,
+                                 const Status& why) {
+  if (refusals_.count("mesh", why.code(), caller))
+    spdlog::warn("refused a worker at {}: {}", printable(caller), printable(why.message()));
+  v1::RefusedJoin refused;
+  refused.set_job(pass.job());
+  refused.set_rank(CoordinatorMemory::kUnknownRank);
+  refused.set_host(pass.host());
+  refused.mutable_owner()->set_uid(pass.uid());
+  refused.mutable_owner()->set_subject(pass.subject());
+  write_status(why, *refused.mutable_status());
+  if (!can_be_kept(refused)) return;
+  const std::lock_guard lock(mutex_);
+  memory_.join_refused(std::move(refused), Clock::now());
+}
+
+void Coordinator::report_refusals(v1::AgentReport& report) const {
+  refusals_.report(report);
+  const std::lock_guard lock(mutex_);
+  memory_.report_refused_joins(Clock::now(), report);
 }
 
 // Nobody vouches for the worker now: it reconnects, and then shows its pass again.
@@ -188,12 +256,49 @@ void Coordinator::enlist(uint64_t agent, const v1::AgentMessage& message) {
   forget_key_locked(agent);
   found->second.message = message;
   if (!message.pass_key().empty()) keys_[{message.host(), agent}] = message.pass_key();
+  if (message.version() != kProtocolVersion)
+    spdlog::warn(
+        "{} speaks protocol version {}, this coordinator version {}: joins from there are refused; "
+        "install the same release on every host",
+        describe(message), message.version(), kProtocolVersion);
+  if (const auto lost = memory_.agent_back(message.host(), Clock::now()))
+    spdlog::info("{} is back, after {} s", describe(message), lost->count() / 1'000);
 }
 
-void Coordinator::detach_agent(uint64_t agent) {
+void Coordinator::detach_agent(uint64_t agent, bool stopped) {
   const std::lock_guard lock(mutex_);
   forget_key_locked(agent);
-  agents_.erase(agent);
+  const auto found = agents_.find(agent);
+  if (found == agents_.end()) return;
+  const std::optional<v1::AgentMessage> message = std::move(found->second.message);
+  agents_.erase(found);
+  if (!message || has_stopped_sending_ || is_enlisted_locked(message->host())) return;
+  memory_.agent_gone(*message, stopped, Clock::now());
+  if (stopped)
+    spdlog::info("{} has stopped", describe(*message));
+  else
+    spdlog::warn("{} is lost: its agent ended or cannot be reached", describe(*message));
+}
+
+bool Coordinator::is_enlisted_locked(const std::string& host) const {
+  return std::ranges::any_of(agents_, [&](const auto& entry) {
+    return entry.second.message && entry.second.message->host() == host;
+  });
+}
+
+std::vector<v1::AgentReport> Coordinator::gone_agents() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<v1::AgentReport> reports = memory_.gone_agents(Clock::now());
+  for (v1::AgentReport& report : reports)
+    for (v1::WorkerReport& worker : membership_.workers_on(report.host())) {
+      worker.set_state("unknown: its agent is gone");
+      *report.add_workers() = std::move(worker);
+    }
+  std::erase_if(reports, [](const v1::AgentReport& report) {
+    const auto kept = static_cast<uint64_t>(CoordinatorMemory::kStoppedKept.count());
+    return !report.lost() && report.lost_ms() > kept && report.workers_size() == 0;
+  });
+  return reports;
 }
 
 std::vector<v1::AgentMessage> Coordinator::agents() const {

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "daemon/base/credentials.h"
+#include "daemon/control/coordinator_memory.h"
 #include "daemon/control/passes.h"
+#include "daemon/control/refusals.h"
 #include "daemon/membership/membership.h"
 #include "daemon/membership/state_store.h"
 #include "proto/mesh.pb.h"
@@ -47,6 +49,12 @@ class Coordinator {
   void follow(const std::string& address, const std::string& why = {});
   // The store has saved a state later, of which save() returned false.
   void saved(const v1::JobState& state);
+  // What an agent or a worker was refused with, before it could say anything: counts it, logs it
+  // once a minute for each caller, and remembers for which job it was. `caller` has no port.
+  void agent_refused(const std::string& caller, const Status& why);
+  void worker_refused(const std::string& caller, const v1::Pass& pass, const Status& why);
+  // Adds what it has refused to the report of this agent.
+  void report_refusals(v1::AgentReport& report) const;
   // What a worker shows before it says anything: see check_pass_locked().
   Status check(const v1::Pass& pass) const;
   bool leads() const;
@@ -73,8 +81,11 @@ class Coordinator {
   // said above; detach_agent() follows.
   uint64_t attach_agent(std::function<void()> close);
   void enlist(uint64_t agent, const v1::AgentMessage& message);
-  void detach_agent(uint64_t agent);
+  // `stopped`: it said goodbye; else it is lost, unless it is enlisted over another stream.
+  void detach_agent(uint64_t agent, bool stopped);
   std::vector<v1::AgentMessage> agents() const;  // Those that are enlisted, by host.
+  // Those that are gone, for a while, with what is known of their running workers.
+  std::vector<v1::AgentReport> gone_agents() const;
 
  private:
   struct Agent {
@@ -89,6 +100,8 @@ class Coordinator {
   // The public keys of those that sign for the host now.
   std::vector<std::string> keys_of_locked(const std::string& host) const;
   void forget_key_locked(uint64_t agent);
+  bool is_enlisted_locked(const std::string& host) const;
+  void remember_locked(const v1::JoinRank& join, const Effects& effects);
   void resume_locked(Membership::Worker worker, const v1::Resume& resume);
   // Keeps the states before anything is sent.
   void apply_locked(const Effects& effects);
@@ -98,11 +111,13 @@ class Coordinator {
   const Options options_;
   const Credentials credentials_;
   const std::string own_pass_key_;
+  Refusals refusals_;
   mutable std::mutex mutex_;  // Guards all below.
   Membership membership_;
   std::map<Membership::Worker, Stream> workers_;
   std::map<uint64_t, Agent> agents_;
   std::map<std::pair<std::string, uint64_t>, std::string> keys_;  // By host and agent.
+  CoordinatorMemory memory_;
   uint64_t last_id_ = 0;
   StateStore* store_ = nullptr;  // Null: it does not lead.
   std::string leader_;

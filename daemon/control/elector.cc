@@ -113,7 +113,7 @@ TimePoint Elector::round() {
   if (step.done.ok())
     reachability_.reached();
   else if (step.done.code() != Code::cancelled)
-    reachability_.lost(step.done.message());
+    reachability_.lost(step.done);
   for (const Election::Event& event : step.events) on_event(event);
   return step.at;
 }

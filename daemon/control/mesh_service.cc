@@ -76,16 +76,20 @@ class EnlistStream final : public grpc::ServerBidiReactor<v1::AgentMessage, v1::
  private:
   void OnReadDone(bool ok) override {
     const Status named = ok ? check_host() : Status();
+    if (!named.ok()) coordinator_.agent_refused(caller_address(context_), named);
     if (ok && named.ok()) {
       clean_texts(in_);
       coordinator_.enlist(agent_, in_);
       StartRead(&in_);
       return;
     }
-    coordinator_.detach_agent(agent_);
     Finish(to_grpc(named));
   }
-  void OnDone() override { delete this; }
+  // Only now it is certain whether the agent ended the stream, or the stream broke.
+  void OnDone() override {
+    coordinator_.detach_agent(agent_, !context_.IsCancelled());
+    delete this;
+  }
 
   Status check_host() const {
     const Status named = check_name("the host's name", in_.host(), kHostNameBytesMax);
@@ -123,8 +127,10 @@ grpc::ServerBidiReactor<v1::WorkerMessage, v1::CoordinatorMessage>* MeshService:
         coordinates_not(coordinator_));
   const Result<v1::Pass> pass = shown_pass(*context);
   const Status shown = pass.ok() ? coordinator_.check(*pass) : pass.status();
-  if (!shown.ok())
+  if (!shown.ok()) {
+    coordinator_.worker_refused(caller_address(*context), pass.ok() ? *pass : v1::Pass(), shown);
     return new RefusedStream<v1::WorkerMessage, v1::CoordinatorMessage>(to_grpc(shown));
+  }
   return new AttendStream(*context, coordinator_);
 }
 
@@ -132,9 +138,10 @@ grpc::ServerBidiReactor<v1::AgentMessage, v1::AgentAnswer>* MeshService::Enlist(
     grpc::CallbackServerContext* context) {
   using Refused = RefusedStream<v1::AgentMessage, v1::AgentAnswer>;
   if (!coordinator_.leads()) return new Refused(coordinates_not(coordinator_));
-  const Caller caller = caller_of(*context, credentials_, tls_, Caller::Kind::agent);
-  if (const Status allowed = permit(Rpc::enlist, caller, "the coordinator"); !allowed.ok())
+  if (const Status allowed = check_agent(*context, credentials_, tls_); !allowed.ok()) {
+    coordinator_.agent_refused(caller_address(*context), allowed);
     return new Refused(to_grpc(allowed));
+  }
   return new EnlistStream(*context, coordinator_, tls_);
 }
 

@@ -20,17 +20,19 @@ void Reachability::reached() {
   why_.clear();
 }
 
-void Reachability::lost(const std::string& why) {
+void Reachability::lost(const Status& why, TimePoint now) {
   const std::lock_guard lock(mutex_);
-  const TimePoint now = Clock::now();
   if (is_reached_) since_ = now;
-  if (is_reached_ || why != why_ || now >= logged_ + kLogEvery) {
-    spdlog::warn("cannot reach {}: {}; tries again, for {} so far", peer_, why,
-                 seconds_of(is_reached_ ? Millis(0) : lost_for_locked()));
-    logged_ = now;
+  if (is_reached_ || now >= minute_ + kLogEvery) {
+    minute_ = now;
+    logged_.clear();
   }
   is_reached_ = false;
-  why_ = why;
+  why_ = why.message();
+  if (!logged_.insert(why.code()).second) return;
+  const Millis time = std::chrono::duration_cast<Millis>(now - since_);
+  const std::string text = why_.starts_with(peer_) ? why_ : "cannot reach " + peer_ + ": " + why_;
+  spdlog::warn("{}; tries again, for {} so far", text, seconds_of(time));
 }
 
 bool Reachability::is_reached() const {

@@ -1,11 +1,13 @@
 // Whether a peer that this agent always needs can be reached: the coordinator, or etcd. Logs when
-// that changes, and while it cannot, once in a while. Thread-safe.
+// that changes, and while it cannot, once a minute. Thread-safe.
 #pragma once
 
 #include <mutex>
+#include <set>
 #include <string>
 
 #include "daemon/base/loop.h"
+#include "daemon/base/status.h"
 
 namespace tutti {
 
@@ -15,7 +17,9 @@ class Reachability {
   explicit Reachability(std::string peer) : peer_(std::move(peer)) {}
 
   void reached();
-  void lost(const std::string& why);  // Also after each further attempt.
+  // Also after each further attempt. Logs the first time in a minute that it fails with this code;
+  // texts may differ each time, as by ephemeral ports and the member that was asked.
+  void lost(const Status& why, TimePoint now = Clock::now());
   bool is_reached() const;
   Millis lost_for() const;  // 0: it is reached.
   std::string why() const;  // Empty: it is reached, or still connecting.
@@ -30,7 +34,8 @@ class Reachability {
   bool is_reached_ = false;
   std::string why_;
   TimePoint since_ = Clock::now();
-  TimePoint logged_{};  // When the log said last that it cannot be reached.
+  TimePoint minute_{};       // Its begin,
+  std::set<Code> logged_{};  // and the codes that were logged in it.
 };
 
 }  // namespace tutti

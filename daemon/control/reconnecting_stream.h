@@ -4,8 +4,9 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/support/client_callback.h>
 
+#include <atomic>
+#include <condition_variable>
 #include <functional>
-#include <latch>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,10 +48,39 @@ class ReconnectingStream {
   ReconnectingStream& operator=(const ReconnectingStream&) = delete;
 
   bool is_open() const { return is_open_; }
+  // Ends the stream in order, so that the peer can tell this from one that broke: waits for its
+  // answer, at most so long. Nothing is used but the destructor afterwards.
+  void finish(Millis timeout) {
+    stream_->is_finishing = true;
+    stream_->writer.finish();
+    stream_->done.wait_for(timeout);
+  }
   // Only while open.
   void send(Out message) { (void)stream_->writer.send(std::move(message)); }
 
  private:
+  // As a latch of one, whose waiters may give up.
+  class End {
+   public:
+    void set() {
+      const std::lock_guard lock(mutex_);
+      is_set_ = true;
+      changed_.notify_all();
+    }
+    void wait() {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return is_set_; });
+    }
+    void wait_for(Millis timeout) {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, timeout, [this] { return is_set_; });
+    }
+
+   private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool is_set_ = false;
+  };
   // One call. Its reactions run on gRPC's threads and only post to the loop. Destroyed on the
   // loop's thread, after `done`, which is the last that gRPC's threads touch.
   struct Stream final : Reactor {
@@ -77,13 +107,15 @@ class ReconnectingStream {
       });
       this->StartRead(&in);
     }
-    void OnWriteDone(bool ok) override { writer.write_done(ok); }
+    void OnWriteDone(bool ok) override {
+      if (writer.write_done(ok) && is_finishing) this->StartWritesDone();
+    }
     void OnDone(const grpc::Status& status) override {
       const Status why =
           status.ok() ? unavailable("it closed the stream")
                       : Status(code_of(status.error_code()), clean_text(status.error_message()));
       post([why](ReconnectingStream& owner) { owner.on_broken(why); });
-      done.count_down();
+      done.set();
     }
 
     Loop& loop;
@@ -91,7 +123,8 @@ class ReconnectingStream {
     grpc::ClientContext context;
     StreamWriter<Reactor, Out> writer{*this};
     In in;
-    std::latch done{1};
+    std::atomic<bool> is_finishing = false;
+    End done;
   };
 
   void connect() {

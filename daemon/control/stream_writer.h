@@ -8,7 +8,8 @@
 namespace tutti {
 
 // `Reactor` is a ServerBidiReactor or ClientBidiReactor of Message. Its owner calls write_done() in
-// OnWriteDone, and close() once; no write starts after that. Thread-safe.
+// OnWriteDone, and close() before it lets go of the call; nothing starts after that, since gRPC may
+// have freed the call's parts. Thread-safe.
 template <class Reactor, class Message>
 class StreamWriter {
  public:
@@ -39,6 +40,14 @@ class StreamWriter {
     const std::lock_guard lock(mutex_);
     closed_ = true;
     return queue_.empty();
+  }
+
+  // As close(), for a client's reactor. Tells the server that no more messages follow, unless the
+  // stream was closed before, or a write is in progress, whose OnWriteDone then does it.
+  void finish() {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(closed_, true) || !queue_.empty()) return;
+    reactor_.StartWritesDone();
   }
 
  private:

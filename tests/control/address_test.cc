@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/control/net.h"
+
 namespace tutti {
 namespace {
 
@@ -24,6 +26,14 @@ std::string refusal(const std::string& listen, const std::string& data_address =
                     const std::string& coordinator = "", const std::string& etcd = "") {
   const Status status = check(listen, data_address, coordinator, etcd);
   EXPECT_EQ(status.code(), Code::invalid_argument) << listen;
+  return status.message();
+}
+
+// That will not do as names and interfaces are now.
+std::string refusal_here(const std::string& listen, const std::string& coordinator,
+                         const std::string& etcd = "") {
+  const Status status = check(listen, "", coordinator, etcd);
+  EXPECT_EQ(status.code(), Code::failed_precondition) << listen;
   return status.message();
 }
 
@@ -63,14 +73,14 @@ TEST(Addresses, ThatPeersCannotDialAreRefused) {
     EXPECT_THAT(
         refusal("0.0.0.0:7601", wildcard),
         AllOf(HasSubstr("setting data_address"), HasSubstr("other hosts cannot dial this")));
-  EXPECT_THAT(refusal("127.0.0.1:7601", "", kElsewherePort),
+  EXPECT_THAT(refusal_here("127.0.0.1:7601", kElsewherePort),
               AllOf(HasSubstr("setting listen = '127.0.0.1:7601'"),
                     HasSubstr("only this machine reaches that")));
 }
 
 // All agents would be elected at the same address.
 TEST(Addresses, ThatPeersCannotDialAreRefusedWhereTheyElectACoordinator) {
-  EXPECT_THAT(refusal("127.0.0.1:7601", "", "", "127.0.0.1:2379,203.0.113.1:2379"),
+  EXPECT_THAT(refusal_here("127.0.0.1:7601", "", "127.0.0.1:2379,203.0.113.1:2379"),
               AllOf(HasSubstr("setting listen = '127.0.0.1:7601'"),
                     HasSubstr("etcd = 203.0.113.1:2379 is another")));
 }
@@ -88,6 +98,43 @@ TEST(Addresses, OfAWildcardAreThoseThatOthersDial) {
     EXPECT_EQ(address.port, 7601);
   }
   EXPECT_EQ(reachable({.host = "0.0.0.0", .port = 1}, "127.0.0.9:2").host, "127.0.0.1");
+}
+
+// A name has an address, or many, or none: that is no matter of the texts of settings.
+TEST(Addresses, OfANameOfThisMachineAndOfOthersAreRefusedAsLongAsItIsThat) {
+  const Names several([&](const std::string&) {
+    std::vector<SocketAddress> both = *resolve("127.0.0.1:0");
+    both.push_back(resolve(kElsewherePort)->front());
+    return Result<std::vector<SocketAddress>>(both);
+  });
+  EXPECT_EQ(check_coordinator("head:7601", several).code(), Code::failed_precondition);
+}
+
+// Each look-up costs seconds where no resolver answers.
+TEST(Addresses, OfAStartAreLookedUpOnceEach) {
+  std::map<std::string, int> asked;
+  const Names names([&](const std::string& address) {
+    ++asked[address];
+    const bool is_known = address == "here:0" || address == "head:0";
+    return resolve(is_known ? "127.0.0.1:0" : address, false);
+  });
+  EXPECT_TRUE(check_addresses("here:7601", "here", "head:7601", "", names).ok());
+  FakeAgent agent("a");
+  EXPECT_TRUE(check_addresses("127.0.0.1:0", "here", "head:7601", "", names).ok());
+  const auto served = serve_control({.listen = "127.0.0.1:0",
+                                     .coordinator = "head:7601",
+                                     .host = "a",
+                                     .credentials = test_credentials()},
+                                    agent, names);
+  EXPECT_TRUE(served.ok()) << served.status().to_string();
+  EXPECT_EQ(asked, (std::map<std::string, int>{{"127.0.0.1:0", 1}, {"head:0", 1}, {"here:0", 1}}));
+}
+
+TEST(Addresses, OfEveryNetworkAreKnownByTheirTextWhereTheyAreNumbers) {
+  EXPECT_TRUE(is_wildcard_number("0.0.0.0"));
+  EXPECT_TRUE(is_wildcard_number("::"));
+  EXPECT_FALSE(is_wildcard_number("127.0.0.1"));
+  EXPECT_FALSE(is_wildcard_number("localhost"));
 }
 
 }  // namespace

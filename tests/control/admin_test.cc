@@ -142,17 +142,24 @@ TEST(MeshAdmin, StatusThroughEitherAgentShowsBoth) {
   EXPECT_EQ(local->agents(0).host(), "b");
 }
 
-TEST(MeshAdmin, AgentThatEndsLeavesTheList) {
+TEST(MeshAdmin, AgentThatEndsIsListedAsStopped) {
   Node first("a");
   auto second = std::make_unique<Node>("b", first.address());
-  const auto agents = [&] {
-    const auto reply = admin_status(first.address(), false, 5'000);
-    return reply.ok() ? reply->agents_size() : 0;
+  const std::string address = second->address();
+  Result<v1::StatusReply> reply = v1::StatusReply();
+  const auto second_is = [&](const std::string& state) {
+    reply = admin_status(first.address(), false, 5'000);
+    return reply.ok() && reply->agents_size() == 2 && reply->agents(1).state().starts_with(state);
   };
   Loop loop;
-  ASSERT_TRUE(await(loop, [&] { return agents() == 2; }));
+  ASSERT_TRUE(await(loop, [&] { return second_is("serving"); }));
   second.reset();
-  EXPECT_TRUE(await(loop, [&] { return agents() == 1; }));
+  ASSERT_TRUE(await(loop, [&] { return second_is("stopped "); }));
+  EXPECT_EQ(reply->agents(1).host(), "b");
+  EXPECT_EQ(reply->agents(1).address(), address);
+  EXPECT_FALSE(reply->agents(1).lost());
+  Node again("b", first.address());
+  EXPECT_TRUE(await(loop, [&] { return second_is("serving"); }));
 }
 
 TEST(MeshAdmin, LostCoordinatorIsShownAsUnreachable) {
@@ -455,6 +462,60 @@ TEST(MeshAdmin, UsersOfOneNumberAreDistinguishedByTheirSubjects) {
   EXPECT_EQ(user.status().status().agents(0).workers_size(), 0);
   user.caller.subject = "vision";
   EXPECT_EQ(user.status().status().agents(0).workers_size(), 1);
+}
+
+// Two hosts; the second asks through the first, which coordinates.
+struct StopJob : testing::Test {
+  StopJob() {
+    a.agent.uids = {1'000};
+    b.agent.uids = {1'000, 2'000};
+    Loop loop;
+    EXPECT_TRUE(await(loop, [&] {
+      const auto reply = admin_status(b.address(), false, 5'000);
+      return reply.ok() && reply->agents_size() == 2;
+    }));
+  }
+  static v1::AdminAnswer stop_as(uint32_t uid, Node& node) {
+    v1::AdminRequest request;
+    request.mutable_stop_job()->set_job("demo");
+    request.mutable_stop_job()->set_by("somebody else");
+    return node.server->admin(request, {.kind = Caller::Kind::user, .uid = uid, .name = "user"});
+  }
+  Node a{"a"};
+  Node b{"b", a.address()};
+};
+
+TEST_F(StopJob, ReachesAllHostsFromAnyAndSaysWhoAsked) {
+  for (const Node* asked : {&a, &b}) {
+    const Result<v1::StopJobReply> reply = admin_stop_job(asked->address(), "demo", 5'000);
+    ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+    EXPECT_THAT(reply->hosts(), testing::ElementsAre("a", "b"));
+    EXPECT_EQ(reply->missing_size(), 0);
+    EXPECT_EQ(a.agent.stopped_by, b.agent.stopped_by);
+    EXPECT_THAT(a.agent.stopped_by, testing::EndsWith(", who asked tuttid at " + asked->address()));
+  }
+  EXPECT_EQ(a.agent.stopped, 0) << "the agents go on";
+}
+
+TEST_F(StopJob, IsForUsersOfTheirOwnJobsAlone) {
+  v1::AdminAnswer answer = stop_as(2'000, b);
+  EXPECT_EQ(answer.code(), 0) << answer.message();
+  EXPECT_THAT(answer.stop_job().hosts(), testing::ElementsAre("b"));
+  EXPECT_EQ(b.agent.stopped_by, "user, who asked tuttid at " + b.address());
+  EXPECT_EQ(a.agent.stopped_by, "");
+  answer = stop_as(3'000, b);
+  EXPECT_EQ(code_of(answer.code()), Code::not_found);
+  EXPECT_THAT(answer.message(), HasSubstr("no node has a worker of job \"demo\""));
+}
+
+TEST_F(StopJob, OfAnotherNameIsNotFound) {
+  const Result<v1::StopJobReply> reply = admin_stop_job(b.address(), "other", 5'000);
+  EXPECT_EQ(reply.status().code(), Code::not_found) << reply.status().to_string();
+}
+
+TEST(MeshAdmin, AddressesOfNoKnownFormAreNamed) {
+  const Status status = admin_drain("foo", false, 5'000);
+  EXPECT_EQ(status, invalid_argument("the address 'foo': expected host:port or unix:PATH"));
 }
 
 TEST(MeshAdmin, RequestsForNothingAreInvalid) {

@@ -87,6 +87,57 @@ TEST_F(Mesh, TakenRankIsRefusedAndDifferingWorldSizesAreToBoth) {
   EXPECT_EQ(a->refused, (std::vector{std::pair(0u, b->refused[1].second)}));
 }
 
+TEST_F(Mesh, RefusedJoinsAreInTheCoordinatorsReportAndUsersSeeTheirOwn) {
+  const auto refusals = [&](const Caller& caller) {
+    v1::AdminRequest request;
+    request.mutable_status()->set_local_only(true);
+    const v1::AdminAnswer answer = node.server->admin(request, caller);
+    const auto& joins = answer.status().agents(0).refused_joins();
+    return std::vector<v1::RefusedJoin>(joins.begin(), joins.end());
+  };
+  const Caller admin{.kind = Caller::Kind::admin};
+  a->join(0, 4);
+  ASSERT_TRUE(
+      await(loop, [&] { return admin_set_strategy(node.address(), "demo", "ring", 5'000).ok(); }));
+  EXPECT_TRUE(refusals(admin).empty());
+  const v1::Pass of_other = pass_of("b", "demo", 2'000);
+  b->join(1, 4, 60'000, &of_other);
+  ASSERT_TRUE(await(loop, [&] { return b->refused.size() == 1; }));
+  ASSERT_EQ(refusals(admin).size(), 1u);
+  const v1::RefusedJoin refused = refusals(admin)[0];
+  EXPECT_EQ(refused.job(), "demo");
+  EXPECT_EQ(refused.rank(), 1u);
+  EXPECT_EQ(refused.host(), "b");
+  EXPECT_EQ(refused.owner().uid(), 2'000u);
+  EXPECT_EQ(refused.status().message(), b->refused[0].second.message());
+  EXPECT_EQ(refusals({.kind = Caller::Kind::user, .uid = 2'000}).size(), 1u);
+  EXPECT_TRUE(refusals({.kind = Caller::Kind::user, .uid = 1'000}).empty());
+  b->join(1, 4, 60'000, &of_other);
+  ASSERT_TRUE(await(loop, [&] { return b->refused.size() == 2; }));
+  EXPECT_EQ(refusals(admin).size(), 1u) << "the last of each rank";
+  a->join(1, 4);
+  a->join(1, 4);  // Answered when the first has been applied.
+  ASSERT_TRUE(await(loop, [&] { return a->refused.size() == 1; }));
+  EXPECT_EQ(refusals({.kind = Caller::Kind::user, .uid = 1'000}).size(), 1u);
+}
+
+TEST_F(Mesh, AWorkerWhosePassDoesNotCountIsRememberedByItsHost) {
+  FakeWorkerClient stranger(loop, node.address(), "c");
+  const v1::Pass forged = pass_of("c", "demo", 1'000, "another key");
+  stranger.join(2, 4, 60'000, &forged);
+  ASSERT_TRUE(await(loop, [&] { return stranger.refused.size() == 1; }));
+  const auto reply = admin_status(node.address(), true, 5'000);
+  ASSERT_TRUE(reply.ok());
+  const v1::AgentReport& report = reply->agents(0);
+  ASSERT_EQ(report.refused_joins_size(), 1);
+  EXPECT_EQ(report.refused_joins(0).rank(), UINT32_MAX);
+  EXPECT_EQ(report.refused_joins(0).host(), "c");
+  EXPECT_THAT(report.refused_joins(0).status().message(), HasSubstr("did not sign"));
+  ASSERT_EQ(report.refused_size(), 1);
+  EXPECT_EQ(report.refused(0).door(), "mesh");
+  EXPECT_EQ(report.refused(0).code(), "UNAUTHENTICATED");
+}
+
 TEST_F(Mesh, WorkerThatEndsAbortsTheEpochByName) {
   join_four();
   b.reset();

@@ -54,12 +54,25 @@ struct FakeAgent final : AgentControl {
     stopped = jobs ? 2 : 1;
     return {};
   }
+  v1::StopJobReply stop_job(const v1::StopJobRequest& request) override {
+    v1::StopJobReply reply;
+    for (const uint32_t uid : uids) {
+      const bool asked = !request.has_owner() ||
+                         (request.owner().uid() == uid && request.owner().subject() == subject);
+      if (!asked || request.job() != "demo") continue;
+      *reply.mutable_hosts()->Add() = host;
+      stopped_by = request.by();
+      break;
+    }
+    return reply;
+  }
 
   const std::string host;
   std::vector<uint32_t> uids;  // Of the workers that it reports.
   std::string subject;         // The same, of all.
   std::atomic<bool> draining = false;
   std::atomic<int> stopped = 0;  // 2: and its jobs.
+  std::string stopped_by;        // The job "demo"; read it when the call is over.
 };
 
 // TUTTI_TOKEN, while it lives; empty: none.

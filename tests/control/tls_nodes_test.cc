@@ -2,12 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 
 #include "daemon/control/admin_client.h"
+#include "daemon/control/certificate_store.h"
 #include "daemon/control/channel.h"
+#include "daemon/control/kept_stubs.h"
 #include "proto/mesh.grpc.pb.h"
 #include "tests/control/net.h"
 #include "tests/support/temporary_directory.h"
@@ -171,7 +174,7 @@ TEST_F(MeshTlsNodes, AgentIsRegisteredUnderTheNameOfItsCertificateAlone) {
   fs::remove(b + "/..data/tls.key");
   const Status none = enlist(first.address(), b, "b");
   EXPECT_EQ(none.code(), Code::unauthenticated);
-  EXPECT_THAT(none.message(), HasSubstr("an agent's token and no certificate"));
+  EXPECT_THAT(none.message(), HasSubstr("no certificate; with tls = require"));
 }
 
 TEST_F(MeshTlsNodes, AdministratorsAreKnownByTheirCertificates) {
@@ -409,7 +412,7 @@ TEST_F(MeshTlsNodes, AnEpochIsNotTakenOverFromAHostWhoseAgentIsGone) {
   const auto agents = [&] {
     const ToolEnvironment tool("require", none);
     const auto reply = admin_status(first.address(), false, kCallMs);
-    return reply.ok() ? reply->agents_size() : 0;
+    return reply.ok() ? std::ranges::count(reply->agents(), "serving", &v1::AgentReport::state) : 0;
   };
   ASSERT_TRUE(await(loop, [&] { return agents() == 2; }));
   Attendance outsider(first.address(), none, of_b);
@@ -500,6 +503,21 @@ TEST_F(MeshTlsNodes, RenewedCertificatesArePublished) {
   mount("a", "DNS:renewed");
   Loop loop;
   EXPECT_TRUE(await(loop, [&] { return name() == "DNS renewed, CN a"; })) << name();
+}
+
+TEST_F(MeshTlsNodes, AKeptWayToAnAgentShowsTheCertificatesOfNow) {
+  const auto tls = open_agent_tls(mount("a", "DNS:a"));
+  ASSERT_TRUE(tls.ok());
+  KeptStubs stubs(*tls);
+  KeptStubs::Stub first = stubs.take("b", "10.0.0.2:7601");
+  const v1::Admin::Stub* stub = first.stub.get();
+  stubs.give_back(std::move(first));
+  first = stubs.take("b", "10.0.0.2:7601");
+  EXPECT_EQ(first.stub.get(), stub);
+  mount("a", "DNS:renewed");
+  stubs.give_back(std::move(first));
+  const KeptStubs::Stub second = stubs.take("b", "10.0.0.2:7601");
+  EXPECT_EQ(second.certificates->names.to_string(), "DNS renewed, CN a");
 }
 
 // Its certificates are no longer valid when the coordinator comes back.
