@@ -17,16 +17,6 @@ constexpr size_t kUsersCallsMax = 12;  // The rest is left to administrators.
 constexpr size_t kUserCallsMax = 4;    // Of one user.
 constexpr Millis kSendTimeout{2'000};
 
-Result<std::optional<uint32_t>> find_group(const std::string& name) {
-  if (name.empty()) return std::optional<uint32_t>();
-  const group* found = getgrnam(name.c_str());
-  if (found == nullptr)
-    return invalid_argument("admin_group = '" + name +
-                            "': there is no such group; add it with "
-                            "groupadd, or leave it empty");
-  return std::optional<uint32_t>(found->gr_gid);
-}
-
 // Gives up on a caller that does not read.
 void send_answer(const Fd& socket, const v1::AdminAnswer& answer) {
   const std::string bytes = framed(answer.SerializeAsString());
@@ -43,6 +33,16 @@ void send_answer(const Fd& socket, const v1::AdminAnswer& answer) {
 }
 
 }  // namespace
+
+Result<std::optional<uint32_t>> find_group(const std::string& name) {
+  if (name.empty()) return std::optional<uint32_t>();
+  const group* found = getgrnam(name.c_str());
+  if (found == nullptr)
+    return failed_precondition("admin_group = '" + name +
+                               "': there is no such group; add it with "
+                               "groupadd, or leave it empty");
+  return std::optional<uint32_t>(found->gr_gid);
+}
 
 Result<std::unique_ptr<AdminDoor>> AdminDoor::open(Loop& loop, ControlServer& control,
                                                    const Credentials& credentials,

@@ -19,6 +19,9 @@
 
 namespace tutti {
 
+// Its number; none for "". INVALID_ARGUMENT: there is no such group.
+Result<std::optional<uint32_t>> find_group(const std::string& name);
+
 // A call blocks while other agents are asked, so each has a thread; there are a few at once. Loop
 // thread only.
 class AdminDoor {

@@ -7,19 +7,24 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <thread>
 
+#include "daemon/agent/start_checks.h"
 #include "daemon/agent/trace_report.h"
 #include "daemon/base/address.h"
 #include "daemon/base/job_check.h"
 #include "daemon/base/program.h"
 #include "daemon/base/reload.h"
+#include "daemon/base/text.h"
 #include "daemon/base/token.h"
 #include "daemon/control/address.h"
 #include "daemon/control/passes.h"
@@ -42,8 +47,6 @@ constexpr Millis kStopTimeout{3'000};
 constexpr Millis kLockTimeout{
     1'000};  // A predecessor that was killed holds its lock until it is gone.
 constexpr Millis kLockPoll{10};
-
-std::string beside_this_program(const char* name) { return program_path().parent_path() / name; }
 
 // Others must not be able to put files, or links, where the agent keeps its own.
 Status check_directory(const std::string& path) {
@@ -98,21 +101,16 @@ Result<std::string> read_or_make_key(const std::string& path) {
   return key;
 }
 
-// As for the control plane, though this port shows strangers no job.
-Status check_metrics_listen(const Settings& settings, const Credentials& credentials) {
-  const Result<Address> address = parse_address(settings.metrics_listen);
-  const bool guarded = !credentials.tokens.empty() || credentials.trust_network ||
-                       settings.tls == "require" || settings.metrics_public == "yes";
-  if (!address.ok() || guarded || !is_wildcard(address->host)) return {};
-  return failed_precondition("setting metrics_listen = '" + settings.metrics_listen +
-                             "' is open to every network, and there are neither tokens nor TLS; "
-                             "set token_file, or metrics_public = yes, or listen on 127.0.0.1");
-}
-
-Settings with_defaults(Settings settings) {
-  if (settings.host.empty()) settings.host = hostname();
-  if (settings.worker_binary.empty()) settings.worker_binary = beside_this_program("tutti-worker");
-  return settings;
+void report_usage(v1::AgentReport& report) {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) == 0) {
+    const auto ms = [](const timeval& time) { return time.tv_sec * 1'000 + time.tv_usec / 1'000; };
+    report.set_processor_ms(static_cast<uint64_t>(ms(usage.ru_utime) + ms(usage.ru_stime)));
+  }
+  uint64_t pages = 0;
+  uint64_t resident = 0;
+  if (std::ifstream("/proc/self/statm") >> pages >> resident)
+    report.set_resident_bytes(resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
 }
 
 void report_descriptors(v1::AgentReport& report) {
@@ -125,22 +123,23 @@ void report_descriptors(v1::AgentReport& report) {
   report.set_descriptors_max(limit.rlim_cur);
 }
 
-EtcdSettings etcd_settings(const Settings& settings) {
-  return {.members = settings.etcd,
-          .prefix = settings.etcd_prefix,
-          .ttl = Millis(settings.etcd_ttl_ms),
-          .user = settings.etcd_user,
-          .password_file = settings.etcd_password_file,
-          .tls_dir = settings.etcd_tls_dir};
+void report_run_dir(const std::string& run_dir, v1::AgentReport& report) {
+  struct statvfs info {};
+  const bool can_write = statvfs(run_dir.c_str(), &info) == 0 && (info.f_flag & ST_RDONLY) == 0 &&
+                         (info.f_files == 0 || info.f_favail != 0);
+  report.set_run_dir_free_bytes(can_write ? uint64_t{info.f_bavail} * info.f_frsize : 0);
 }
 
 }  // namespace
 
-Agent::Agent(Loop& loop, Settings settings, Credentials credentials)
+Agent::Agent(Loop& loop, Settings settings, Credentials credentials,
+             std::function<uint64_t()> dropped_log_lines)
     : loop_(loop),
       settings_(with_defaults(std::move(settings))),
       credentials_(std::move(credentials)),
+      dropped_log_lines_(std::move(dropped_log_lines)),
       traces_(loop, settings_),
+      ended_(settings_),
       gpus_(loop, [this](const auto& failed) { workers_->set_failed_gpus(failed); }) {}
 
 Agent::~Agent() {
@@ -154,14 +153,15 @@ Agent::~Agent() {
 
 Status Agent::start(std::function<void()> on_stop) {
   on_stop_ = std::move(on_stop);
-  Status status = lock_run_dir();
+  Status status = check_worker_binary(settings_.worker_binary);
+  if (status.ok()) status = lock_run_dir();
   if (!status.ok()) return status;
   Result<std::string> key = read_or_make_key(settings_.run_dir + "/mesh.key");
   if (!key.ok()) return key.status();
   credentials_.own_key = *std::move(key);
   status = serve_control_plane();
   if (!status.ok()) return status;
-  workers_ = std::make_unique<Workers>(loop_, settings_, credentials_, traces_);
+  workers_ = std::make_unique<Workers>(loop_, settings_, credentials_, traces_, ended_);
   status = workers_->adopt_running();
   if (!status.ok()) return status;
   Result<std::unique_ptr<AdminDoor>> door =
@@ -176,30 +176,20 @@ Status Agent::start(std::function<void()> on_stop) {
 }
 
 Status Agent::serve_control_plane() {
+  const Names names;
   if (Status checked = check_addresses(settings_.listen, settings_.data_address,
-                                       settings_.coordinator, settings_.etcd);
+                                       settings_.coordinator, settings_.etcd, names);
       !checked.ok())
     return checked;
   Result<Tls> tls =
       settings_.tls == "require" ? open_agent_tls(settings_.tls_dir) : Result<Tls>(Tls());
   if (!tls.ok()) return tls.status();
-  Result<std::unique_ptr<ControlServer>> control =
-      serve_control({.listen = settings_.listen,
-                     .coordinator = settings_.coordinator,
-                     .host = settings_.host,
-                     .credentials = credentials_,
-                     .tls = *std::move(tls),
-                     .tls_admin = settings_.tls_admin,
-                     .tls_published = settings_.run_dir + "/tls",
-                     .hello_timeout_ms = static_cast<int>(settings_.hello_timeout_ms),
-                     .coordinator_grace = Millis(settings_.coordinator_grace_ms),
-                     .state_file = settings_.run_dir + "/epochs",
-                     .etcd = etcd_settings(settings_),
-                     .on_coordinator =
-                         [this](const std::string& address, const std::string& obstacle) {
-                           on_coordinator(address, obstacle);
-                         }},
-                    *this);
+  ControlOptions options = control_options(settings_, credentials_);
+  options.tls = *std::move(tls);
+  options.on_coordinator = [this](const std::string& address, const std::string& obstacle) {
+    on_coordinator(address, obstacle);
+  };
+  Result<std::unique_ptr<ControlServer>> control = serve_control(options, *this, names);
   if (!control.ok()) return control.status();
   control_ = *std::move(control);
   const std::string address = control_->address();
@@ -210,8 +200,11 @@ Status Agent::serve_control_plane() {
 }
 
 Status Agent::serve_http() {
-  if (settings_.metrics_listen.empty()) return {};
-  if (Status open = check_metrics_listen(settings_, credentials_); !open.ok()) return open;
+  const Result<Address> listen = parse_address(settings_.metrics_listen);
+  if (!listen.ok()) return {};  // It is empty.
+  if (Status open = check_metrics_listen(settings_, credentials_, is_wildcard(listen->host));
+      !open.ok())
+    return open;
   Result<std::unique_ptr<HttpDoor>> door =
       HttpDoor::open({.loop = loop_,
                       .settings = settings_,
@@ -286,6 +279,12 @@ std::string Agent::describe() const {
          (http_door_ == nullptr ? "" : ", metrics http://" + http_door_->address() + "/metrics");
 }
 
+std::string Agent::describe_state() const {
+  Status ready = why_not_serving();
+  if (ready.ok()) ready = control_->registered();
+  return ready.ok() ? "serves: " + describe() : "takes no joins: " + ready.message();
+}
+
 // A few at once: those that were accepted earlier get their turn before others displace them.
 void Agent::accept_trainers() {
   for (int accepted = 0; accepted < kAcceptsAtOnce; ++accepted) {
@@ -351,8 +350,9 @@ void Agent::on_hello(PendingHellos::iterator pending, const Result<v1::Hello>& h
 }
 
 void Agent::refuse(int socket, const Status& why) {
-  refusals_.count("socket", why.code());
-  spdlog::debug("refused a trainer: {}", why.to_string());
+  const bool is_new = refusals_.count("socket", why.code());
+  spdlog::log(is_new ? spdlog::level::warn : spdlog::level::debug, "refused a trainer: {}",
+              printable(why.to_string()));
   refuse_trainer(socket, why);
 }
 
@@ -382,10 +382,11 @@ Result<v1::Pass> Agent::pass_of(const v1::Hello& hello, const PeerCredentials& p
 
 Status Agent::check_version(const v1::Hello& hello) const {
   if (hello.version() != kProtocolVersion)
-    return failed_precondition("the trainer's library speaks protocol version " +
-                               std::to_string(hello.version()) + ", tuttid on host " +
-                               settings_.host + " version " + std::to_string(kProtocolVersion) +
-                               "; install the same release");
+    return failed_precondition(
+        std::string(hello.admin().empty() ? "the trainer's library" : "this tool") +
+        " speaks protocol version " + std::to_string(hello.version()) + ", tuttid on host " +
+        settings_.host + " version " + std::to_string(kProtocolVersion) +
+        "; install the same release");
   return {};
 }
 
@@ -408,13 +409,18 @@ v1::AgentReport Agent::report() {
     report = answered.get();
   else
     report.set_state("busy");
+  ended_.report(report);  // Counters do not fall where the agent is busy.
   report.set_host(settings_.host);
   report.set_pid(static_cast<uint32_t>(getpid()));
   report.set_version(TUTTI_VERSION);
+  report.set_protocol(kProtocolVersion);
   const auto uptime = std::chrono::duration_cast<Millis>(Clock::now() - started_);
   report.set_uptime_ms(static_cast<uint64_t>(uptime.count()));
   report.set_time_ms(unix_time<Millis>());
+  report.set_dropped_log_lines(dropped_log_lines_());
   report_descriptors(report);
+  report_run_dir(settings_.run_dir, report);
+  report_usage(report);
   if (http_door_ != nullptr) report.set_metrics_address(http_door_->address());
   return report;
 }
@@ -452,6 +458,20 @@ Status Agent::stop(bool jobs) {
     workers_->stop(kStopTimeout, on_stop_);
   });
   return {};
+}
+
+v1::StopJobReply Agent::stop_job(const v1::StopJobRequest& request) {
+  const auto answer = std::make_shared<std::promise<int>>();
+  std::future<int> answered = answer->get_future();
+  loop_.post([this, answer, request] { answer->set_value(workers_->stop_job(request)); });
+  v1::StopJobReply reply;
+  if (answered.wait_for(kReportTimeout) != std::future_status::ready) {
+    reply.add_missing()->set_host(settings_.host);
+    reply.mutable_missing(0)->set_state("busy");
+  } else if (answered.get() != 0) {
+    reply.add_hosts(settings_.host);
+  }
+  return reply;
 }
 
 }  // namespace tutti

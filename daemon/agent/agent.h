@@ -12,7 +12,6 @@
 #include "daemon/agent/admin_door.h"
 #include "daemon/agent/gpus.h"
 #include "daemon/agent/http_door.h"
-#include "daemon/agent/refusals.h"
 #include "daemon/agent/traces.h"
 #include "daemon/agent/workers.h"
 #include "daemon/base/credentials.h"
@@ -20,6 +19,7 @@
 #include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
 #include "daemon/control/control.h"
+#include "daemon/control/refusals.h"
 #include "daemon/session/session.h"
 #include "proto/mesh.pb.h"
 
@@ -27,8 +27,9 @@ namespace tutti {
 
 class Agent final : public AgentControl {
  public:
-  // Fills in the settings that were left open.
-  Agent(Loop& loop, Settings settings, Credentials credentials);
+  // Fills in the settings that were left open. `dropped_log_lines`: how many so far; any thread.
+  Agent(Loop& loop, Settings settings, Credentials credentials,
+        std::function<uint64_t()> dropped_log_lines);
   ~Agent() override;
 
   // Starts serving, while the loop runs. `on_stop` is called on the loop's thread when the control
@@ -48,11 +49,15 @@ class Agent final : public AgentControl {
   // "socket /run/tutti/tuttid.sock, control plane 127.0.0.1:7601 (coordinator)".
   std::string describe() const;
 
+  // "serves: " and that, or "takes no joins: " and why.
+  std::string describe_state() const;
+
   // Called on gRPC's threads.
   v1::AgentReport report() override;
   v1::TraceReply trace(const v1::TraceRequest& request) override;
   Status drain(bool undo) override;
   Status stop(bool jobs) override;
+  v1::StopJobReply stop_job(const v1::StopJobRequest& request) override;
 
  private:
   // A connection whose hello has not arrived yet.
@@ -83,6 +88,7 @@ class Agent final : public AgentControl {
   Loop& loop_;
   Settings settings_;
   Credentials credentials_;
+  const std::function<uint64_t()> dropped_log_lines_;
   const TimePoint started_ = Clock::now();
   Fd run_dir_lock_;
   Fd listener_;
@@ -95,6 +101,7 @@ class Agent final : public AgentControl {
   std::function<void()> on_stop_;
   std::unique_ptr<ControlServer> control_;
   Traces traces_;
+  EndedJobs ended_;
   std::unique_ptr<Workers> workers_;
   std::unique_ptr<AdminDoor> admin_door_;
   std::unique_ptr<HttpDoor> http_door_;  // Null: metrics_listen is empty.

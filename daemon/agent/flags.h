@@ -15,6 +15,7 @@ namespace tutti {
 struct Flags {
   std::string config;  // Empty: the usual file, if it is there.
   bool verbose = false;
+  bool check_config = false;
   std::map<std::string_view, std::string> values;  // By setting.
   std::string environment_token;  // It is removed from the environment once it was read.
 };
@@ -25,12 +26,14 @@ struct Configuration {
 };
 
 // Reads file, environment and tokens. INVALID_ARGUMENT and others name file, line and setting.
-Result<Configuration> read_configuration(const Flags& flags);
+// Reads on after a fault, and adds all to `faults` where there is one.
+Result<Configuration> read_configuration(const Flags& flags, Faults* faults = nullptr);
 
 struct CommandLine {
   Flags flags;
   Configuration configuration;
-  // Set if the program should exit with this, having printed help, its version or an error.
+  // Set if the program should exit with this, having printed help, its version, an error, or what
+  // --check-config found: 0, or 2 where there are faults.
   std::optional<int> exit_code;
   std::string error;  // What was printed, if it is one of settings.
 };

@@ -47,14 +47,16 @@ Result<bool> HttpDoor::sees_all(std::string_view token) {
 }
 
 // For an agent: who may see is decided, and what is shown goes through the same calls.
-v1::AdminAnswer HttpDoor::ask(bool local_only) {
+v1::AdminAnswer HttpDoor::ask(const v1::StatusRequest& what) {
   v1::AdminRequest request;
-  request.mutable_status()->set_local_only(local_only);
+  *request.mutable_status() = what;
   return of_.control.admin(request, {.kind = Caller::Kind::admin, .name = "HTTP"});
 }
 
 v1::AgentReport HttpDoor::node() {
-  v1::AdminAnswer answer = ask(true);
+  v1::StatusRequest this_node;
+  this_node.set_local_only(true);
+  v1::AdminAnswer answer = ask(this_node);
   return std::move(*answer.mutable_status()->mutable_agents(0));
 }
 
@@ -71,19 +73,13 @@ std::vector<RecordedJob> HttpDoor::recorded() {
   return jobs;
 }
 
-v1::TraceReply HttpDoor::last_calls() {
-  v1::AdminRequest request;
-  request.mutable_trace()->set_last(kCallsShown);
-  v1::AdminAnswer answer =
-      of_.control.admin(request, {.kind = Caller::Kind::admin, .name = "HTTP"});
-  v1::TraceReply& reply = *answer.mutable_trace();
-  keep_newest_epochs(reply);
-  return std::move(reply);
-}
-
-Result<v1::StatusReply> HttpDoor::mesh() {
-  v1::AdminAnswer answer = ask(false);
+Result<v1::StatusReply> HttpDoor::mesh(bool with_calls) {
+  v1::StatusRequest all;
+  all.set_ended(true);
+  if (with_calls) all.mutable_calls()->set_last(kCallsShown);
+  v1::AdminAnswer answer = ask(all);
   if (answer.code() != TUTTI_OK) return Status(code_of(answer.code()), answer.message());
+  if (with_calls) keep_newest_epochs(*answer.mutable_status()->mutable_calls());
   return std::move(*answer.mutable_status());
 }
 

@@ -6,12 +6,12 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/agent/refusals.h"
 #include "daemon/agent/traces.h"
 #include "daemon/base/credentials.h"
 #include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
 #include "daemon/control/control.h"
+#include "daemon/control/refusals.h"
 #include "daemon/http/http.h"
 #include "proto/mesh.pb.h"
 
@@ -38,13 +38,13 @@ class HttpDoor final : public HttpSource {
   Status readiness() override;
   Result<bool> sees_all(std::string_view token) override;
   v1::AgentReport node() override;
+  bool has_rank_metrics() override { return of_.settings.metrics_per_rank == "yes"; }
   std::vector<RecordedJob> recorded() override;
-  Result<v1::StatusReply> mesh() override;
-  v1::TraceReply last_calls() override;
+  Result<v1::StatusReply> mesh(bool with_calls) override;
 
  private:
   explicit HttpDoor(const Of& of) : of_(of) {}
-  v1::AdminAnswer ask(bool local_only);
+  v1::AdminAnswer ask(const v1::StatusRequest& what);
 
   const Of of_;
   std::unique_ptr<HttpServer> server_;

@@ -17,7 +17,8 @@
 
 namespace {
 
-// The same as of settings that do not read: it would not start the next time, either.
+// The same as of settings that do not read: it would not start the next time, either. What the
+// texts of settings do not decide alone ends with 1, and is tried again.
 constexpr int kWrongSettings = 2;
 
 constexpr std::initializer_list<int> kSignals = {SIGTERM, SIGINT, SIGHUP, SIGCHLD};
@@ -42,14 +43,15 @@ int main(int argc, char** argv) {
   if (!line.error.empty()) tutti::notify(manager, "STATUS=" + line.error);
   if (line.exit_code) return *line.exit_code;
   const tutti::Settings& settings = line.configuration.settings;
-  const tutti::Log log("tuttid", settings);
+  const tutti::Log log("tuttid", settings, tutti::form_of_stderr(settings.log_format));
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);  // A log of the size of ulimit -f ends no agent.
   raise_descriptor_limit();
   mallopt(M_ARENA_MAX, 2);  // It computes little: what is freed shall be free for all threads.
   tutti::block_signals(kSignals);
   tutti::Loop loop;
-  tutti::Agent agent(loop, settings, line.configuration.credentials);
+  tutti::Agent agent(loop, settings, line.configuration.credentials,
+                     [&log] { return log.dropped_lines(); });
   tutti::Service service(loop, agent, manager, line.flags, line.configuration);
   const tutti::Status started = agent.start([&loop] { loop.stop(); });
   const tutti::SignalWatch watch(loop, kSignals, [&](int signal) { service.on_signal(signal); });

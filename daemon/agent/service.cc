@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "daemon/base/reload.h"
 
 namespace tutti {
 namespace {
 
+constexpr Millis kStateEvery{5'000};
 constexpr Millis kStopGrace{10'000};  // For the end of what is still there after a drain.
 
 bool are_same(const Credentials& a, const Credentials& b) {
@@ -30,10 +32,17 @@ Service::Service(Loop& loop, Agent& agent, std::string manager, const Flags& fla
       configuration_(std::move(configuration)) {}
 
 void Service::serve() {
-  const std::string serves = "serves: " + agent_.describe();
-  spdlog::info("tuttid " TUTTI_VERSION " {}", serves);
-  notify(manager_, "READY=1\nSTATUS=" + serves);
+  state_ = "serves: " + agent_.describe();
+  spdlog::info("tuttid " TUTTI_VERSION " {}", state_);
+  notify(manager_, "READY=1\nSTATUS=" + state_);
+  watch_state();
   watchdog_ = std::make_unique<Watchdog>(loop_, manager_, watchdog_interval());
+}
+
+void Service::watch_state() {
+  const std::string state = agent_.describe_state();
+  if (!is_ending_ && std::exchange(state_, state) != state) notify(manager_, "STATUS=" + state);
+  state_timer_ = loop_.at(Clock::now() + kStateEvery, [this] { watch_state(); });
 }
 
 void Service::on_signal(int signal) {

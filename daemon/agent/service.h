@@ -18,6 +18,10 @@ class Service {
   Service(Loop& loop, Agent& agent, std::string manager, const Flags& flags,
           Configuration configuration);
 
+  ~Service() { loop_.cancel(state_timer_); }
+  Service(const Service&) = delete;
+  Service& operator=(const Service&) = delete;
+
   // SIGCHLD: collects workers. SIGHUP: reads the settings again. SIGTERM and SIGINT: ends the
   // agent, after a SIGTERM as drain_ms says; the second one ends it at once.
   void on_signal(int signal);
@@ -29,6 +33,7 @@ class Service {
   void reload();
   void apply(const Configuration& read);
   void end(int signal);
+  void watch_state();  // Tells the manager when it changes.
 
   Loop& loop_;
   Agent& agent_;
@@ -37,6 +42,8 @@ class Service {
   Configuration configuration_;  // As it was read, before the agent filled in anything.
   std::unique_ptr<Watchdog> watchdog_;
   bool is_ending_ = false;
+  std::string state_;  // That the manager has.
+  Loop::TimerId state_timer_ = 0;
 };
 
 }  // namespace tutti

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "daemon/base/foreign_text.h"
+#include "daemon/base/log.h"
 
 namespace tutti {
 namespace {
@@ -94,8 +95,8 @@ void WorkerLog::write_line(const std::string& line) {
   const size_t level_end = std::min(clean.find(' ', level_at), clean.size());
   const auto level = spdlog::level::from_str(clean.substr(level_at, level_end - level_at));
   const bool has_level = level_at != 0 && level != spdlog::level::off;
-  spdlog::log(has_level ? level : spdlog::level::err, "job \"{}\": {}", job_,
-              has_level ? clean.substr(std::min(level_end + 1, clean.size())) : clean);
+  log_of_job(job_, has_level ? level : spdlog::level::err,
+             has_level ? clean.substr(std::min(level_end + 1, clean.size())) : clean);
 }
 
 }  // namespace tutti

@@ -13,9 +13,11 @@
 #include <filesystem>
 
 #include "daemon/agent/spawn.h"
+#include "daemon/agent/trace_report.h"
 #include "daemon/base/foreign_text.h"
 #include "daemon/base/hash.h"
 #include "daemon/control/passes.h"
+#include "daemon/diagnosis/diagnosis.h"
 #include "proto/mesh.pb.h"
 
 namespace tutti {
@@ -27,8 +29,10 @@ constexpr Millis kFirstReportTimeout{2'000};
 constexpr Millis kAskEvery{200};
 constexpr Millis kTellAgain{1'000};  // What a worker's queue had no room for.
 constexpr Millis kRefreshObstacle{10'000};
+constexpr Millis kJudgedEvery{1'000};  // Epochs of one job that have failed.
 constexpr int kWorkerSocketMode = 0600;
 constexpr int kPacketsAtOnce = 16;
+constexpr uint32_t kJudgedOperations = 64;  // Of each rank of a job that has ended.
 
 // The same in every run, so that the next agent finds the file.
 std::string hash_of(const std::string& text) {
@@ -122,20 +126,24 @@ void log_stale_socket(const std::string& path) {
   spdlog::info("removed {}, which a dead worker left", path);
 }
 
-void log_end(const std::string& job, pid_t pid, int wait_status) {
+// Logs how a worker ended, and says so where it ended otherwise than it should.
+std::string log_end(const std::string& job, pid_t pid, int wait_status) {
   const bool expected = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+  const std::string end = describe_end(wait_status);
   spdlog::log(expected ? spdlog::level::info : spdlog::level::err,
-              "the worker of job \"{}\" (pid {}) {}", job, pid, describe_end(wait_status));
+              "the worker of job \"{}\" (pid {}) {}", job, pid, end);
+  return expected ? "" : end;
 }
 
 }  // namespace
 
 Workers::Workers(Loop& loop, const Settings& settings, const Credentials& credentials,
-                 Traces& traces)
+                 Traces& traces, EndedJobs& ended)
     : loop_(loop),
       settings_(settings),
       credentials_(credentials),
       traces_(traces),
+      ended_(ended),
       directory_(settings.run_dir + "/workers"),
       failed_gpus_(bytes_of_failed_gpus({})) {}
 
@@ -291,8 +299,11 @@ void Workers::on_report(Entry entry, Packet packet) {
   report.set_uid(worker.pass.uid());
   report.set_job(worker.pass.job());
   *report.mutable_pass() = without_signature(worker.pass);
+  if (worker.is_known) remember_epoch(worker, report);
   if (worker.is_known && report.recorder_epoch() != 0 && packet.descriptors.size() == 1)
     traces_.add(worker.pass, report.recorder_epoch(), std::move(packet.descriptors[0]));
+  const bool is_first = worker.last.pid() == 0;  // Of a worker that an earlier agent started.
+  if (worker.is_known && !is_first) ended_.count(worker.last, report);
   worker.last = std::move(report);
   worker.report_pending = false;
   if (worker.is_untold) tell_all(worker);
@@ -301,12 +312,12 @@ void Workers::on_report(Entry entry, Packet packet) {
 
 void Workers::on_hangup(Entry entry) {
   const Worker& worker = entry->second;
+  Gone gone{worker.pass, worker.last, worker.is_stopped, trace_of(worker.pass)};
   if (worker.is_known) traces_.end(worker.pass);
   if (worker.child != 0)
-    ending_.emplace(worker.child, worker.last.job());
+    ending_.emplace(worker.child, std::move(gone));
   else if (worker.is_known)
-    spdlog::error("the worker of job \"{}\" (pid {}) is gone", worker.last.job(),
-                  worker.last.pid());
+    on_adopted_end(gone);
   else
     log_stale_socket(entry->first);
   loop_.unwatch(worker.socket.get());
@@ -316,11 +327,48 @@ void Workers::on_hangup(Entry entry) {
   check_waits();
 }
 
+// Nobody else can tell how a process ended that is no child.
+void Workers::on_adopted_end(const Gone& gone) {
+  const bool has_crashed = !gone.last.ranks().empty() && !gone.is_stopped;
+  if (has_crashed)
+    spdlog::error("the worker of job \"{}\" (pid {}) is gone", gone.last.job(), gone.last.pid());
+  remember(gone, has_crashed ? "is gone" : "");
+}
+
+// What its ranks called last, before it may be dropped.
+v1::TraceReply Workers::trace_of(const v1::Pass& pass) const {
+  v1::TraceRequest request;
+  request.set_job(pass.job());
+  request.mutable_owner()->set_uid(pass.uid());
+  request.mutable_owner()->set_subject(pass.subject());
+  request.set_last(kJudgedOperations);
+  v1::TraceReply trace = answer_trace(traces_.find(pass.job()), request, settings_.host);
+  for (v1::HostTrace& host : *trace.mutable_hosts()) host.set_ended(true);
+  return trace;
+}
+
+// Called before the epoch's recorder makes room for the next one's. At most one epoch a second is
+// judged, because that takes the agent's time and a worker's user may let it claim any number.
+void Workers::remember_epoch(Worker& worker, const v1::WorkerReport& report) {
+  const uint32_t epoch = epoch_of(worker.last);
+  if (epoch == 0 || epoch_of(report) <= epoch) return;
+  if (Clock::now() < worker.judged_at + kJudgedEvery) return;
+  worker.judged_at = Clock::now();
+  v1::WorkerReport last = worker.last;
+  if (report.failure().epoch() == epoch) *last.mutable_failure() = report.failure();
+  ended_.add_epoch(last, epoch_of(report), trace_of(worker.pass));
+}
+
+void Workers::remember(const Gone& gone, const std::string& worker_end) {
+  ended_.add(gone.last, worker_end, gone.is_stopped, gone.trace);
+}
+
 void Workers::reap() {
-  std::erase_if(ending_, [](const auto& child) {
+  std::erase_if(ending_, [this](auto& child) {
     int wait_status = 0;
     if (waitpid(child.first, &wait_status, WNOHANG) != child.first) return false;
-    log_end(child.second, child.first, wait_status);
+    const std::string end = log_end(child.second.pass.job(), child.first, wait_status);
+    remember(child.second, end);
     return true;
   });
 }
@@ -396,10 +444,28 @@ void Workers::await_end(Millis timeout, std::function<void()> done) {
 void Workers::stop(Millis timeout, std::function<void()> done) {
   v1::AgentToWorker message;
   message.set_stop(true);
-  for (const auto& [path, worker] : workers_)
-    (void)send_packet(worker.socket.get(), message.SerializeAsString(), {});
+  for (auto& [path, worker] : workers_)
+    worker.is_stopped = send_packet(worker.socket.get(), message.SerializeAsString(), {}).ok();
   call_when(
       timeout, [this] { return workers_.empty(); }, std::move(done));
+}
+
+int Workers::stop_job(const v1::StopJobRequest& request) {
+  v1::AgentToWorker stop;  // For workers of an older release.
+  stop.set_stop(true);
+  v1::AgentToWorker stopped_by;
+  stopped_by.set_stopped_by(request.by());
+  int told = 0;
+  for (auto& [path, worker] : workers_) {
+    const v1::Owner& owner = request.owner();
+    const bool is_owner = !request.has_owner() || (owner.uid() == worker.pass.uid() &&
+                                                   owner.subject() == worker.pass.subject());
+    if (!worker.is_known || worker.pass.job() != request.job() || !is_owner) continue;
+    for (const v1::AgentToWorker& message : {stopped_by, stop})
+      worker.is_stopped |= send_packet(worker.socket.get(), message.SerializeAsString(), {}).ok();
+    told += worker.is_stopped ? 1 : 0;
+  }
+  return told;
 }
 
 // While nobody coordinates it is called again and again, with a reason that tells for how long.

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/agent/ended_jobs.h"
 #include "daemon/agent/quotas.h"
 #include "daemon/agent/traces.h"
 #include "daemon/agent/worker_log.h"
@@ -18,6 +19,7 @@
 #include "daemon/base/loop.h"
 #include "daemon/base/settings.h"
 #include "daemon/session/session.h"
+#include "proto/mesh.pb.h"
 #include "proto/session.pb.h"
 
 namespace tutti {
@@ -26,8 +28,9 @@ class Workers {
  public:
   // `settings` are passed on to workers, so no value may be left open. `credentials` say by which
   // passes workers of earlier agents are known again.
-  // The recorders of workers go to `traces`.
-  Workers(Loop& loop, const Settings& settings, const Credentials& credentials, Traces& traces);
+  // The recorders of workers go to `traces`, and what they said last to `ended`.
+  Workers(Loop& loop, const Settings& settings, const Credentials& credentials, Traces& traces,
+          EndedJobs& ended);
   ~Workers();  // The workers live on.
 
   // What new workers are given, and the limits, from now on.
@@ -57,6 +60,10 @@ class Workers {
   // `timeout`.
   void stop(Millis timeout, std::function<void()> done);
 
+  // The same of one job, and of its owner alone if that is set, but does not wait. Returns how many
+  // workers there were.
+  int stop_job(const v1::StopJobRequest& request);
+
   // Tell all workers, now and when they start, which GPUs have failed and who coordinates. One that
   // does not read for a while gets what is true then.
   void set_failed_gpus(const v1::AgentToWorker::FailedGpus& failed);
@@ -74,9 +81,18 @@ class Workers {
     v1::Pass pass;          // Whose it is.
     v1::WorkerReport last;  // Has at least its job and pid.
     bool report_pending = false;
+    bool is_stopped = false;   // It was asked to exit.
     bool is_untold = false;    // Its queue had no room for something that it must know.
     uint64_t handed_over = 0;  // Trainers that it was sent, by all agents.
+    TimePoint judged_at{};     // When an epoch of it was judged last.
     uint64_t ranks() const;    // That it has, or is about to have.
+  };
+  // A worker that hung up.
+  struct Gone {
+    v1::Pass pass;
+    v1::WorkerReport last;
+    bool is_stopped = false;
+    v1::TraceReply trace;
   };
   struct Wait {
     Loop::TimerId timer;
@@ -97,6 +113,10 @@ class Workers {
   void on_report(Entry entry, Packet packet);
   bool is_ours(const std::string& path, const v1::Pass& pass) const;
   void on_hangup(Entry entry);
+  void on_adopted_end(const Gone& gone);
+  v1::TraceReply trace_of(const v1::Pass& pass) const;
+  void remember(const Gone& gone, const std::string& worker_end);
+  void remember_epoch(Worker& worker, const v1::WorkerReport& report);
   void tell(Worker& worker, const std::string& bytes);
   void tell_all(Worker& worker);  // That workers must know.
   void ask_workers_of(uint32_t uid);
@@ -112,12 +132,13 @@ class Workers {
   Settings settings_;
   const Credentials credentials_;
   Traces& traces_;
+  EndedJobs& ended_;
   const std::string directory_;
   std::string failed_gpus_;                     // As a message.
   v1::AgentToWorker::Coordinator coordinator_;  // Empty: it is in the settings.
   TimePoint refresh_at_{};                      // When an obstacle is sent again.
   std::map<std::string, Worker> workers_;
-  std::map<pid_t, std::string> ending_;  // Children that hung up, not yet reaped: job by pid.
+  std::map<pid_t, Gone> ending_;  // Children that hung up, not yet reaped, by pid.
   std::map<uint64_t, Wait> waits_;
   uint64_t last_wait_ = 0;
   Loop::TimerId ask_timer_ = 0;

@@ -53,8 +53,8 @@ void AgentChannel::handle(Packet packet) {
     events_.on_hand_over(message.hand_over(), std::move(packet.descriptors[0]));
   else if (message.report())
     send_report();
-  else if (message.stop())
-    events_.on_stop();
+  else if (message.stop() || !message.stopped_by().empty())
+    events_.on_stop(message.stopped_by());
   else if (message.has_failed_gpus())
     events_.on_failed_gpus(message.failed_gpus());
   else if (message.has_coordinator())

@@ -27,7 +27,7 @@ class AgentChannel {
     virtual v1::WorkerReport on_report() = 0;
     // What an agent should have, by epoch, ascending. Each is sent once to each agent.
     virtual std::vector<Recorder> recorders() const = 0;
-    virtual void on_stop() = 0;
+    virtual void on_stop(const std::string& by) = 0;  // Empty: it is not said who asked for it.
     virtual void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) = 0;
     virtual void on_coordinator(const v1::AgentToWorker::Coordinator& coordinator) = 0;
   };

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "daemon/base/status_message.h"
+#include "daemon/base/threads.h"
 #include "daemon/worker/limits.h"
 #include "daemon/worker/segment_fit.h"
 #include "daemon/worker/worker.h"
@@ -16,12 +18,15 @@ std::vector<std::string> host_names(const Roster& roster) {
   return names;
 }
 
-// With fewer cores it takes longer to call the ranks than to fold.
-constexpr size_t kFoldingCoresMin = 4;
-
-bool do_ranks_fold(const Settings& settings, const Cores& cores) {
-  if (settings.folding != "auto") return settings.folding == "ranks";
-  return cores.exceed(kFoldingCoresMin - 1);
+// That the others have not joined may be the consequence of what refused one of them since this
+// join began, at `began`.
+void keep_failed_join(const Status& why, TimePoint began, v1::Failure& failed) {
+  const int64_t now_ms = unix_time<Millis>();
+  const int64_t began_ms = now_ms - std::chrono::ceil<Millis>(Clock::now() - began).count();
+  const bool is_consequence = failed.has_status() && failed.time_ms() >= began_ms;
+  if (why.code() == Code::deadline_exceeded && is_consequence) return;
+  write_status(why, *failed.mutable_status());
+  failed.set_time_ms(now_ms);
 }
 
 }  // namespace
@@ -91,7 +96,9 @@ void Worker::on_roster(const Roster& roster) {
                               [this] { return gpu_memory_.gpus(); }, nccl_, nccl_failure_},
                              roster, settings_.host, epoch_options(settings_)));
   epochs_[roster.epoch] = std::move(made);
+  link_watch_.start();
   strategy_ = roster.strategy;
+  past_.clear_failed_join();
   link_router_->on_epoch_formed(roster.epoch);
   if (shared.ok()) recorders_[roster.epoch] = epoch.board()->recorder();
   if (recorders_.size() > kRecordersKept) recorders_.erase(recorders_.begin());
@@ -125,7 +132,7 @@ Status Worker::make_board(const Roster& roster, JobEpoch& epoch) {
   const Result<uint64_t> segment_bytes = fit_segments_of(here.ranks, trainers);
   if (!segment_bytes.ok()) return segment_bytes.status();
   const uint64_t window_bytes = std::max(kWindowSlices * slice_bytes(settings_), kBoardBlockBytes);
-  const auto ranks_fold = [this] { return do_ranks_fold(settings_, cores_); };
+  const auto ranks_fold = [this] { return do_ranks_fold(settings_, cores_.count()); };
   return epoch.make_board(loop_, here, {*segment_bytes, window_bytes, ranks_fold}, roster.epoch);
 }
 
@@ -189,6 +196,7 @@ void Worker::welcome(Served& served, const JobEpoch& epoch) {
 
 void Worker::refuse_join(uint64_t number, Served& served, const Status& why) {
   served.ended = true;
+  keep_failed_join(why, served.at, *past_.mutable_failed_join());
   served.trainer->refuse(why);
   loop_.post([this, number] { erase_trainer(number); });
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "daemon/base/threads.h"
 #include "proto/board.h"
 
 namespace tutti {
@@ -20,16 +21,6 @@ EngineLimits engine_limits(const Settings& settings) {
   limits.kept_early_bytes_max = std::numeric_limits<size_t>::max();
   return limits;
 }
-
-namespace {
-
-// A thread moves about 5 GB/s by TCP; on fewer cores it takes them from trainers and folds.
-size_t data_streams(const Settings& settings, size_t cores) {
-  if (settings.data_streams != "auto") return std::stoul(settings.data_streams);
-  return cores < 8 ? 1 : cores < 16 ? 2 : 4;
-}
-
-}  // namespace
 
 LinkLimits link_limits(const Settings& settings, size_t cores) {
   LinkLimits limits;

@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "daemon/base/log.h"
 #include "daemon/base/signal_watch.h"
 #include "daemon/worker/worker.h"
+#include "proto/segment.h"
 
 namespace {
 
@@ -46,6 +48,11 @@ uint32_t job_owner() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version") {
+    std::printf("tutti-worker " TUTTI_VERSION " (protocol %u)\n",
+                unsigned{tutti::kProtocolVersion});
+    return 0;
+  }
   tutti::keep_malloc_memory();
   prctl(PR_SET_NAME, "tutti-worker");  // It was executed from a descriptor, which has no name.
   // For the CUDA driver. To load a kernel it may wait for all streams, and streams wait for ranks;
@@ -55,12 +62,13 @@ int main(int argc, char** argv) {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   const Arguments arguments = parse(argc, argv);
   if (arguments.job.empty() || arguments.control_fd < 0) {
-    std::fputs("tutti-worker is started by tuttid; see tuttid --help\n", stderr);
+    std::fputs("tutti-worker: tuttid starts it; see tuttid --help\n", stderr);
     return 2;
   }
   tutti::Settings settings;
   const tutti::Status read = tutti::read_settings_environment(settings);
-  const tutti::Log log("worker", settings);
+  // The agent reads this form, whatever its own is.
+  const tutti::Log log("worker", settings, tutti::LogForm::text);
   if (!read.ok()) {
     spdlog::error("{}", read.to_string());
     return 2;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/base/status_message.h"
+#include "daemon/base/text.h"
 #include "daemon/worker/data_port.h"
 #include "daemon/worker/limits.h"
 #include "daemon/worker/tuning_report.h"
@@ -14,6 +15,7 @@ namespace tutti {
 namespace {
 
 constexpr size_t kDeparturesMax = 1024;  // A report must fit a packet.
+constexpr size_t kCausesMax = 16;
 // How long communicators of NCCL may end after the loop has.
 constexpr Millis kNcclEndTime{2'000};
 
@@ -34,14 +36,27 @@ void add(FoldSharing::Counts& sum, const FoldSharing::Counts& more) {
   sum.by_worker += more.by_worker;
 }
 
-v1::Departures departures_of(const Epoch& epoch) {
-  v1::Departures out;
-  out.set_epoch(epoch.roster().epoch);
-  const std::vector<int>& ranks = epoch.departures();
-  const auto most = static_cast<std::ptrdiff_t>(std::min(ranks.size(), kDeparturesMax));
-  out.mutable_ranks()->Add(ranks.begin(), ranks.begin() + most);
-  if (!epoch.cause().ok()) write_status(epoch.cause(), *out.mutable_cause());
+v1::Departure departure_of(const Roster& roster, const Departure& departed) {
+  v1::Departure out;
+  const RosterRank& rank = roster.ranks[static_cast<size_t>(departed.rank)];
+  out.set_rank(static_cast<uint32_t>(departed.rank));
+  out.set_host(rank.host);
+  out.set_pid(rank.pid);
+  write_status(departed.cause, *out.mutable_cause());
+  out.set_time_ms(unix_time<Millis>());
   return out;
+}
+
+// Adds what is new since `departures` were taken.
+void update(const Epoch& epoch, v1::Departures& departures) {
+  if (departures.epoch() != epoch.roster().epoch) departures.Clear();
+  departures.set_epoch(epoch.roster().epoch);
+  const std::vector<Departure>& all = epoch.departures();
+  for (size_t i = departures.ranks_size(); i < std::min(all.size(), kDeparturesMax); ++i) {
+    departures.add_ranks(static_cast<uint32_t>(all[i].rank));
+    if (i < kCausesMax) *departures.add_first() = departure_of(epoch.roster(), all[i]);
+  }
+  if (!epoch.cause().ok()) write_status(epoch.cause(), *departures.mutable_cause());
 }
 
 }  // namespace
@@ -122,7 +137,8 @@ Status Worker::start(Fd control) {
 // ---- From the agent ----
 
 v1::WorkerReport Worker::on_report() {
-  v1::WorkerReport report;
+  for (const auto& [number, epoch] : epochs_) keep_past(*epoch);
+  v1::WorkerReport report = past_;
   report.set_job(job_);
   report.set_pid(static_cast<uint32_t>(getpid()));
   report.set_uid(owner_);
@@ -172,10 +188,11 @@ v1::WorkerReport Worker::on_report() {
   report.set_sent_bytes(stats.sent_bytes);
   report.set_sent_frames(stats.sent_frames);
   report.set_received_bytes(stats.received_bytes);
-  for (const auto& [number, epoch] : epochs_) keep_departures(epoch->group());
-  *report.mutable_departures() = departures_;
+  report.set_ranks_died(ranks_died_);
+  report.set_started_ms(started_ms_);
   if (newest != nullptr && newest->roster().ranks.front().host == settings_.host)  // The leader's.
     *report.mutable_tuning() = tuning_report(*tuner_);
+  for (v1::LinkPace& pace : link_watch_.paces()) *report.add_links() = std::move(pace);
   return report;
 }
 
@@ -198,7 +215,7 @@ std::vector<AgentChannel::Recorder> Worker::recorders() const {
 std::string Worker::state() const {
   if (epochs_.empty()) {
     const auto joins = [](const auto& other) { return other.second.epoch == 0; };
-    const bool ended = departures_.epoch() != 0 && std::ranges::none_of(trainers_, joins);
+    const bool ended = past_.departures().epoch() != 0 && std::ranges::none_of(trainers_, joins);
     return ended ? "ended" : "joining";
   }
   const Epoch& newest = epochs_.rbegin()->second->group();
@@ -206,13 +223,15 @@ std::string Worker::state() const {
   return newest.all_ranks_left() ? "ended" : "running";
 }
 
-void Worker::on_stop() {
+void Worker::on_stop(const std::string& by) {
   if (stopping_) return;
   stopping_ = true;
+  const std::string what = by.empty() ? "the worker of host " + settings_.host + " was stopped"
+                                      : "job \"" + job_ + "\" was stopped by " + printable(by);
   for (auto& [number, epoch] : epochs_)
-    epoch->group().abort(unavailable(
-        "the worker of host " + settings_.host + " was stopped; join again to form a new group",
-        {-1, settings_.host}));
+    epoch->group().abort(
+        unavailable(what + "; join again to form a new group", {-1, settings_.host}));
+  if (!by.empty()) refuse_joining(unavailable(what));  // Else they join again, with another worker.
   loop_.at(Clock::now() + kShutdownGrace, [this] { loop_.stop(); });
 }
 
@@ -237,6 +256,7 @@ void Worker::on_end(Trainer& trainer, bool leaving, Status why) {
   Served& served = found->second;
   if (std::exchange(served.ended, true)) return;  // Refused: its rank may be joining again.
   const Status cause = leaving ? Status() : why;
+  if (!leaving) ++ranks_died_;
   coordinator_->report_gone(served.epoch, served.rank, cause);
   if (Epoch* epoch = find_epoch(served.epoch)) epoch->leave(static_cast<int>(served.rank), cause);
   loop_.post([this, number = found->first] { erase_trainer(number); });
@@ -276,13 +296,22 @@ void Worker::drop_finished_epochs() {
     const bool finished = !used && (group.all_ranks_left() || (old && !group.cause().ok()));
     if (finished) add(ended_epochs_, group.stats());
     if (finished) add(ended_folds_, epoch->fold_counts());
-    if (finished) keep_departures(group);
+    if (finished) keep_past(*epoch);
     return finished;
   });
 }
 
-void Worker::keep_departures(const Epoch& epoch) {
-  if (epoch.roster().epoch >= departures_.epoch()) departures_ = departures_of(epoch);
+void Worker::keep_past(const JobEpoch& epoch) {
+  const uint32_t number = epoch.group().roster().epoch;
+  if (number < past_.departures().epoch()) return;
+  update(epoch.group(), *past_.mutable_departures());
+  if (epoch.board() == nullptr) return;
+  const FailedOperation& failed = epoch.board()->recorder()->failure();
+  if (failed.status.ok()) return;
+  v1::Failure& failure = *past_.mutable_failure();
+  write_status(failed.status, *failure.mutable_status());
+  failure.set_epoch(number);
+  failure.set_time_ms(failed.time_ms);
 }
 
 // The first trainer is on its way while the worker starts.
@@ -302,6 +331,7 @@ void Worker::on_idle_timeout() {
       epochs_, [](const auto& entry) { return entry.second->group().needed(); });
   if (needed) return start_idle_timer();
   stopping_ = true;
+  agent_->send_report();  // What the agent remembers of the job.
   agent_->close();
   spdlog::info("job {}: no trainers left; the worker ends", job_);
   loop_.stop();

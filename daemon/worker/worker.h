@@ -29,6 +29,7 @@
 #include "daemon/worker/gpu_memory.h"
 #include "daemon/worker/job_epoch.h"
 #include "daemon/worker/link_router.h"
+#include "daemon/worker/link_watch.h"
 #include "proto/mesh.pb.h"
 #include "proto/session.pb.h"
 
@@ -45,8 +46,9 @@ class Worker final : public Trainer::Events,
 
   // `control`: a listening SEQPACKET socket that the agent connects to.
   Status start(Fd control);
-  // Fails all epochs, naming this worker, and stops the loop soon after. Idempotent.
-  void on_stop() override;
+  // Fails all epochs, naming this worker or who stopped it, and stops the loop soon after.
+  // Idempotent.
+  void on_stop(const std::string& by = "") override;
   // Ends everything, once the loop has stopped. False: a GPU has failed or hangs, and the process
   // must end by _Exit(), because the driver's own end might wait for it.
   bool close();
@@ -110,7 +112,7 @@ class Worker final : public Trainer::Events,
   // Tells the agent of trainers that came or went, once for those of one turn of the loop.
   void report_soon();
   void drop_finished_epochs();
-  void keep_departures(const Epoch& epoch);
+  void keep_past(const JobEpoch& epoch);
   void start_idle_timer();
   void on_idle_timeout();
   std::string state() const;
@@ -137,6 +139,11 @@ class Worker final : public Trainer::Events,
   // By epoch, those of the newest: the agent is notified of them, and so is the next one.
   std::map<uint32_t, std::shared_ptr<HostRecorder>> recorders_;
   std::map<uint32_t, std::unique_ptr<JobEpoch>> epochs_;  // By epoch.
+  LinkWatch link_watch_{
+      loop_, [this] {
+        const Epoch* newest = epochs_.empty() ? nullptr : &epochs_.rbegin()->second->group();
+        return newest == nullptr ? std::vector<LinkCounts>() : newest->stats().links;
+      }};
   Trainers trainers_;
   uint64_t next_trainer_ = 1;
   uint64_t handed_over_ = 0;
@@ -147,7 +154,9 @@ class Worker final : public Trainer::Events,
   RankCounters ended_ranks_;  // Of trainers that are gone.
   EpochStats ended_epochs_;   // Of epochs that were dropped.
   FoldSharing::Counts ended_folds_;
-  v1::Departures departures_;  // Of the newest epoch so far.
+  v1::WorkerReport past_;  // What it says of departures and failures; nothing else.
+  const int64_t started_ms_ = unix_time<Millis>();
+  uint64_t ranks_died_ = 0;  // Trainers that ended without leaving.
   Loop::TimerId idle_timer_ = 0;
   bool stopping_ = false;
   Status unreachable_;  // Why the job's other workers cannot reach this one; joins fail with it.

@@ -71,7 +71,7 @@ struct AgentCoordinator : testing::Test {
     settings.run_dir = directory;
     std::filesystem::create_directory(settings.run_dir + "/workers");
     worker.emplace(settings.run_dir + "/workers/1.sock");
-    workers.emplace(loop, settings, Credentials(), traces);
+    workers.emplace(loop, settings, Credentials(), traces, ended);
     std::thread answering([this] { worker->answer_the_first_request(); });
     EXPECT_TRUE(workers->adopt_running().ok());
     answering.join();
@@ -81,6 +81,7 @@ struct AgentCoordinator : testing::Test {
   Loop loop;
   Settings settings;
   Traces traces{loop, settings};
+  EndedJobs ended{settings};
   std::optional<RunningWorker> worker;
   std::optional<Workers> workers;
 };

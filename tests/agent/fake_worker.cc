@@ -4,7 +4,8 @@
 // "forge", another job and user if it starts with "lie", and sends a flight recorder if it starts
 // with "record", or something else in its place. In reports of jobs that start with "terminal" each
 // text has what a terminal obeys, and lines of other formats. For jobs that start with "write" it
-// writes to its standard error, as write_lines() says, and "flood" without end.
+// writes to its standard error, as write_lines() says, and "flood" without end. Jobs that
+// start with "again" have a next epoch with each trainer, and those before failed.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -162,6 +163,7 @@ struct FakeWorker {
       report.set_job("another");
     }
     if (job.starts_with("terminal")) forge_texts(report);
+    if (job.starts_with("again")) begin_epoch(agent);
     report.add_ranks()->set_rank(message.hand_over().hello().rank());
     report.mutable_ranks()->rbegin()->set_pid(message.hand_over().pid());
     report.set_handed_over(static_cast<uint64_t>(report.ranks_size()));
@@ -170,6 +172,15 @@ struct FakeWorker {
     if (job.starts_with("flood")) flood();
     if (job.starts_with("record")) send_report(agent);
     welcome(trainers.back());
+  }
+
+  void begin_epoch(int agent) {
+    report.set_world_size(1);
+    report.set_epoch(report.epoch() + 1);
+    report.set_state("running");
+    send_report(agent);
+    report.set_state("failed: rank 3 died");
+    send_report(agent);
   }
 
   void send_report(int agent) {

@@ -6,6 +6,7 @@
 
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
+#include "proto/segment.h"
 #include "tests/agent/harness.h"
 #include "tests/support/loopback.h"
 #include "tests/support/test_ca.h"
@@ -57,6 +58,11 @@ TEST_F(AgentHttp, IsServedWhereTheSettingSaysAndNowhereElse) {
   EXPECT_EQ(reply->agents(0).metrics_address(), "127.0.0.1:" + std::to_string(port()));
   EXPECT_GT(reply->agents(0).descriptors(), 3u);
   EXPECT_GT(reply->agents(0).descriptors_max(), reply->agents(0).descriptors());
+  EXPECT_EQ(reply->agents(0).protocol(), kProtocolVersion);
+  EXPECT_GT(reply->agents(0).resident_bytes(), uint64_t{1} << 20);
+  EXPECT_LT(reply->agents(0).resident_bytes(), uint64_t{1} << 30);
+  EXPECT_GT(reply->agents(0).processor_ms(), 0u);
+  EXPECT_LT(reply->agents(0).processor_ms(), 600'000u);
 }
 
 // It counts beside a certificate only, and here nobody shows one.
@@ -118,7 +124,7 @@ TEST_F(AgentHttp, APortThatIsTakenEndsTheAgentWithTheSettingsName) {
 
 // As the control plane does not, either.
 TEST_F(AgentHttp, IsNotOpenToEveryNetworkWithoutTokens) {
-  EXPECT_EQ(exit_code(run({"--metrics-listen=0.0.0.0:0"})), 1);
+  EXPECT_EQ(exit_code(run({"--metrics-listen=0.0.0.0:0"})), 2);
   EXPECT_THAT(log(), HasSubstr("setting metrics_listen = '0.0.0.0:0' is open to every network"));
   EXPECT_THAT(next_notification(), StartsWith("STATUS=cannot start: "));
   start({"--metrics-listen=0.0.0.0:0", "--metrics-public=yes"});

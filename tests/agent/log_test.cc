@@ -3,6 +3,9 @@
 
 #include <array>
 
+#include "daemon/base/program.h"
+#include "daemon/control/admin_client.h"
+#include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
 
 namespace tutti {
@@ -61,6 +64,9 @@ TEST_F(AgentLog, TellsHowManyLinesWereDropped) {
                                   "log_lines = 16 waited to be written"));
   refuse(1);
   EXPECT_THAT(read_until("refused a trainer"), HasSubstr("debug tuttid["));
+  const auto reply = admin_status(address(), true, kPatienceMs);
+  ASSERT_TRUE(reply.ok()) << reply.status().to_string();
+  EXPECT_GE(reply->agents(0).dropped_log_lines(), 84u);
 }
 
 TEST_F(AgentLog, ThatIsNotReadDoesNotHoldUpWorkersEither) {
@@ -93,6 +99,40 @@ TEST_F(AgentTest, WhatAWorkerWritesIsCleanedAndSaysWhoseItIs) {
     EXPECT_EQ(line.find_first_of("\x1b\r\x9b"), line.npos) << line;
     EXPECT_LT(line.size(), 4'500u);
   }
+}
+
+TEST_F(AgentTest, JsonHasALinePerObjectAndTheJobOfWhatAWorkerWrites) {
+  start({"--log-format=json"});
+  const v1::Welcome welcome = join("write");
+  ASSERT_EQ(welcome.code(), TUTTI_OK);
+  kill(std::stoi(field(welcome, "pid")), SIGKILL);
+  EXPECT_TRUE(await([&] { return count_in_log("last without an end") == 1; })) << log();
+  EXPECT_THAT(log(), ContainsRegex("\"level\":\"error\",\"program\":\"tuttid\",\"pid\":[0-9]+,"
+                                   "\"job\":\"write\",\"message\":\"worker.7. in words"));
+  std::istringstream lines(log());
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_TRUE(line.starts_with("{\"time\":\"2") && line.ends_with("\"}")) << line;
+}
+
+// As systemd starts it: JOURNAL_STREAM names the file.
+TEST_F(AgentTest, TheJournalGetsPrioritiesAndNoTimes) {
+  const std::string path = home + "/journal";
+  output.reset(open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600));
+  struct stat file {};
+  ASSERT_EQ(fstat(output.get(), &file), 0);
+  environment = {
+      {"JOURNAL_STREAM", std::to_string(file.st_dev) + ":" + std::to_string(file.st_ino)}};
+  start({});
+  const v1::Welcome welcome = join("write");
+  ASSERT_EQ(welcome.code(), TUTTI_OK);
+  kill(std::stoi(field(welcome, "pid")), SIGKILL);
+  const auto journal = [&] { return text_of_file(path); };
+  EXPECT_TRUE(await([&] { return journal().find("last without an end") != std::string::npos; }));
+  EXPECT_THAT(journal(), HasSubstr("<6>tuttid 0."));
+  EXPECT_THAT(journal(), HasSubstr("<3>job \"write\": worker[7] in words"));
+  std::istringstream lines(journal());
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_THAT(line, ContainsRegex("^<[2-7]>[^0-9<]"));
 }
 
 TEST_F(AgentTest, AWorkerThatFloodsTheLogIsNotHeldUpAndWritesNoMoreThanItsShare) {

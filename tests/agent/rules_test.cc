@@ -95,7 +95,7 @@ TEST_F(AgentRules, MembersOfTheAdminGroupMayAdministerAsRoot) {
 }
 
 TEST_F(AgentRules, AnAdminGroupThatIsNotThereIsNamed) {
-  EXPECT_EQ(exit_code(run({"--admin-group=no-such-group"})), 2);
+  EXPECT_EQ(exit_code(run({"--admin-group=no-such-group"})), 1);
   EXPECT_THAT(log(), HasSubstr("admin_group = 'no-such-group': there is no such group"));
 }
 

@@ -95,9 +95,114 @@ TEST_F(AgentService, TellsItsManagerWhyItDoesNotStart) {
   EXPECT_THAT(next_notification(), StartsWith("STATUS=cannot start: "));
 }
 
+TEST_F(AgentService, ChecksItsConfigurationAndStartsNothing) {
+  const auto check = [&](const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"--config=" + settings(), "--check-config"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    std::filesystem::remove(home + "/log");
+    return exit_code(run(all));
+  };
+  write_settings("\njoin_timeout_ms = 2m\n");
+  EXPECT_EQ(check({}), 0);
+  EXPECT_EQ(log(), "OK: " + settings() + "\n");
+  write_settings(
+      "\nlog_level = loud\nlisten = \"127.0.0.1:0\nscoket = /s\nlisten = a:1\nlisten = a:1\n");
+  environment = {{"TUTTI_SILENCE_MS", "soon"}};
+  EXPECT_EQ(check({"--jobs-max=0", "--token-file=/nowhere"}), 2);
+  std::istringstream lines(log());
+  for (const std::string& begin :
+       {settings() + ":2: setting log_level = 'loud': expected one of",
+        settings() + ":3: setting listen: the quotes are not balanced",
+        settings() + ":4: there is no setting 'scoket'; did you mean 'socket'?",
+        settings() + ":6: setting listen is given twice, first in line 5",
+        std::string("environment TUTTI_SILENCE_MS: setting silence_ms = 'soon'"),
+        std::string("setting jobs_max = '0': expected a number from 1"),
+        std::string("the secret file /nowhere cannot be read")}) {
+    std::string line;
+    std::getline(lines, line);
+    EXPECT_THAT(line, StartsWith(begin));
+  }
+  EXPECT_FALSE(std::filesystem::exists(home + "/run")) << "it made something";
+}
+
+// What a start would find out later, with the place that is to be changed.
+TEST_F(AgentService, ChecksWhatSettingsTogetherForbid) {
+  const auto check = [&](const std::string& lines, const std::vector<std::string>& flags = {}) {
+    std::vector<std::string> all = {"--config=" + settings(), "--check-config"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    write_settings(lines);
+    std::filesystem::remove(home + "/log");
+    const int code = exit_code(run(all));
+    return std::to_string(code) + " " + log();
+  };
+  const std::string file = "2 " + settings();
+  EXPECT_THAT(check("", {"--listen=0.0.0.0:0"}),
+              StartsWith("2 flag --listen: listen = 0.0.0.0:0 is open to every network"));
+  EXPECT_THAT(check("\ncoordinator = here\n"),
+              StartsWith(file + ":2: setting coordinator = 'here': expected host:port"));
+  EXPECT_THAT(check("trust_network = yes\netcd = 127.0.0.1:1\ncoordinator = 127.0.0.1:2\n"),
+              StartsWith(file + ":2: etcd = 127.0.0.1:1 and coordinator = 127.0.0.1:2 contradict"));
+  EXPECT_THAT(check("metrics_listen = 0.0.0.0:0\n"),
+              StartsWith(file + ":1: setting metrics_listen = '0.0.0.0:0' is open to every"));
+  EXPECT_THAT(check("admin_group = no-such-group\n"),
+              StartsWith(file + ":1: admin_group = 'no-such-group': there is no such group"));
+  EXPECT_THAT(check("", {"--worker-binary=/nowhere"}),
+              StartsWith("2 flag --worker-binary: there is no worker binary /nowhere: No such"));
+  const std::string no_files = check("tls_dir = /nowhere\ntls = require\n");
+  EXPECT_THAT(no_files, StartsWith(file + ":"));
+  EXPECT_THAT(no_files, HasSubstr(".crt cannot be read: No such file or directory; put"));
+  EXPECT_THAT(check("", {"--socket="}), StartsWith("2 flag --socket: setting socket = ''"));
+  EXPECT_THAT(check("", {"--run-dir="}), StartsWith("2 flag --run-dir: setting run_dir = ''"));
+  EXPECT_THAT(check("", {"--run-dir=/tmp/" + std::string(100, 'y')}),
+              HasSubstr("cdef.sock' must have 1 to 107 bytes"));
+  EXPECT_EQ(check("\xEF\xBB\xBFhost = b\n"), "0 OK: " + settings() + "\n");
+  EXPECT_FALSE(std::filesystem::exists(home + "/run")) << "it made something";
+}
+
+TEST_F(AgentService, NamesThePlaceOfTheSettingThatAFaultIsAbout) {
+  const auto check = [&](const std::string& lines, const std::string& flag) {
+    write_settings(lines);
+    std::filesystem::remove(home + "/log");
+    EXPECT_EQ(exit_code(run({"--config=" + settings(), "--check-config", flag})), 2);
+    return log();
+  };
+  EXPECT_THAT(check("\xEF\xBB\xBFmetrics_listen = 0.0.0.0:0\n", "--host=b"),
+              StartsWith(settings() + ":1: setting metrics_listen = '0.0.0.0:0' is open"));
+  // Names of settings are ordinary words as well.
+  EXPECT_THAT(check("host = b\n", "--worker-binary=/of no host here"),
+              StartsWith("flag --worker-binary: there is no worker binary /of no host here"));
+}
+
+// What the machine lacks may come: the systemd unit tries again after 1, not after 2.
+TEST_F(AgentService, IsTriedAgainWhereTheMachineAndNotTheSettingsForbidAStart) {
+  const std::string token = "--token-file=" + write_tokens("sesame role=agent\n");
+  const auto start_of = [&](const std::vector<std::string>& flags) {
+    std::filesystem::remove(home + "/log");
+    const std::string code = std::to_string(exit_code(run(flags)));
+    return code + " " + log();
+  };
+  EXPECT_THAT(start_of({"--worker-binary=/nowhere"}),
+              AllOf(StartsWith("1 "), HasSubstr("there is no worker binary /nowhere")));
+  EXPECT_THAT(start_of({"--admin-group=no-such-group"}),
+              AllOf(StartsWith("1 "), HasSubstr("'no-such-group': there is no such group")));
+  EXPECT_THAT(start_of({"--coordinator=203.0.113.1:1", token}),
+              AllOf(StartsWith("1 "), HasSubstr("only this machine reaches that")));
+  EXPECT_THAT(start_of({"--listen=0.0.0.0:0", "--trust-network=no", "--coordinator=no.invalid:1"}),
+              StartsWith("2 tuttid: cannot start: flag --listen: listen = 0.0.0.0:0 is open"));
+  EXPECT_THAT(start_of({"--metrics-listen=0.0.0.0:0"}),
+              StartsWith("2 tuttid: cannot start: flag --metrics-listen: "));
+}
+
+TEST_F(AgentService, NamesAnOptionThatItDoesNotHave) {
+  EXPECT_EQ(exit_code(run({"--lsten", "1"})), 2);
+  EXPECT_EQ(log(),
+            "tuttid: there is no option '--lsten'; did you mean '--listen'? (see tuttid "
+            "--help-all)\n");
+}
+
 TEST_F(AgentService, DoesNotListenEverywhereWithoutCredentials) {
   for (const char* everywhere : {"--listen=0.0.0.0:0", "--listen=[::]:0"}) {
-    EXPECT_EQ(exit_code(run({everywhere})), 1);
+    EXPECT_EQ(exit_code(run({everywhere})), 2);
     EXPECT_THAT(next_notification(), HasSubstr("is open to every network"));
   }
   start({"--listen=0.0.0.0:0", "--token-file=" + write_tokens("sesame role=agent\n")});

@@ -10,6 +10,7 @@ namespace tutti {
 namespace {
 
 using testing::HasSubstr;
+using testing::StartsWith;
 
 struct AgentWorkers : AgentTest {
   std::string the_socket_file() const {
@@ -118,6 +119,22 @@ TEST_F(AgentWorkers, SlowOneDoesNotHoldUpStatus) {
   }
 }
 
+// At most one each second: it may claim epochs without end.
+TEST_F(AgentWorkers, OneThatGoesOnLeavesARecordOfAnEpochThatFailed) {
+  start();
+  const TimePoint began = Clock::now();
+  for (const uint32_t rank : {0U, 1U, 2U}) join("again", rank);
+  const auto reply = admin_history(address(), kPatienceMs);
+  ASSERT_TRUE(reply.ok());
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(Clock::now() - began).count();
+  const v1::AgentReport& report = reply->agents(0);
+  ASSERT_GE(report.ended_size(), 1);
+  EXPECT_LE(report.ended_size(), 1 + seconds);
+  EXPECT_EQ(report.ended(0).outcome(), "failed");
+  EXPECT_EQ(report.ended(0).sentence(), "epoch 1 failed: rank 3 died; the job went on as epoch 2");
+  EXPECT_EQ(report.totals().jobs_failed(), 0U);
+}
+
 TEST_F(AgentWorkers, GoOnWhenTheAgentStopsUnlessItStopsThemToo) {
   for (const bool jobs : {false, true}) {
     const pid_t agent = start();
@@ -133,10 +150,21 @@ TEST_F(AgentWorkers, GoOnWhenTheAgentStopsUnlessItStopsThemToo) {
 }
 
 TEST_F(AgentWorkers, MissingProgramIsNamed) {
-  start({"--worker-binary=/no/such/worker"});
+  const pid_t agent = run({"--worker-binary=/no/such/worker"});
+  EXPECT_EQ(exit_code(agent), 1);
+  EXPECT_THAT(log(), HasSubstr("there is no worker binary /no/such/worker: No such file or "
+                               "directory; install tutti-worker there, or name it with the "
+                               "setting worker_binary"));
+  EXPECT_THAT(next_notification(), StartsWith("STATUS=cannot start: "));
+  EXPECT_EQ(exit_code(run({"--worker-binary=" + home})), 1) << "a directory";
+  EXPECT_THAT(next_notification(), StartsWith("STATUS=cannot start: "));
+  const std::string binary = home + "/worker";
+  std::filesystem::create_symlink(TUTTI_FAKE_WORKER, binary);
+  start({"--worker-binary=" + binary});
+  std::filesystem::remove(binary);
   const v1::Welcome refused = join("demo");
   EXPECT_EQ(refused.code(), TUTTI_NOT_FOUND);
-  EXPECT_THAT(refused.message(), HasSubstr("cannot run /no/such/worker"));
+  EXPECT_THAT(refused.message(), HasSubstr("cannot run " + binary));
   EXPECT_EQ(the_socket_file(), "none");
 }
 

@@ -136,6 +136,38 @@ TEST_F(WorkerJoining, ItsMemoryIsThatOfSegmentsAndRecorders) {
   EXPECT_GE(before, trace::touched_bytes(recorder.get()) - kBytes);
 }
 
+// One that was refused before has nothing to do with it.
+TEST_F(WorkerJoining, WhyTheNewestJoinFailedIsReported) {
+  const Fd agent = connect_agent();
+  const auto refuse = [&](const Fd& trainer, size_t join, const Status& why) {
+    v1::CoordinatorMessage refusal = refusal_of(coordinator_.said()[join].join());
+    write_status(why, *refusal.mutable_refused()->mutable_status());
+    coordinator_.say(refusal);
+    return await(loop_, [&] { return is_answered(trainer); });
+  };
+  const auto failed_join = [&](uint64_t joins) {
+    v1::WorkerReport report;
+    EXPECT_TRUE(await(loop_, [&] {
+      Result<std::optional<Packet>> packet = receive_packet(agent.get());
+      return packet.ok() && packet->has_value() && report.ParseFromString((*packet)->bytes) &&
+             report.handed_over() == joins && report.ranks().empty();
+    }));
+    return report.failed_join().status().message();
+  };
+  const Fd first = hand_over(agent, 0);
+  const Fd early = hand_over(agent, 1);
+  ASSERT_TRUE(hears(2));
+  ASSERT_TRUE(refuse(first, 0, invalid_argument("other sizes")));
+  ASSERT_TRUE(refuse(early, 1, deadline_exceeded("late")));
+  EXPECT_EQ(failed_join(2), "other sizes") << "which is why the other one was not joined";
+  const int64_t refused_ms = unix_time<Millis>();
+  ASSERT_TRUE(await(loop_, [&] { return unix_time<Millis>() > refused_ms + 1; }));  // Times are ms.
+  const Fd second = hand_over(agent, 0);
+  ASSERT_TRUE(hears(3));
+  ASSERT_TRUE(refuse(second, 2, deadline_exceeded("later")));
+  EXPECT_EQ(failed_join(3), "later");
+}
+
 TEST_F(WorkerJoining, ATrainerLearnsThatNoPortIsFree) {
   const auto taker = make_network_transport(loop_, "tcp", {});
   const Result<std::string> taken = taker->listen("127.0.0.1:0", {});
