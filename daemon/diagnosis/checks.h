@@ -20,6 +20,15 @@ inline bool may_not_read(const NodeView& node, const Status& status) {
   return node.uid != 0 && status.message().find("Permission denied") != std::string::npos;
 }
 
+// Why the agent is not registered at a coordinator, as it says: "the coordinator 10.0.0.7:7601
+// refuses this agent: wrong token; give both the same token_file". Empty: it is, or coordinates.
+std::string why_unregistered(const NodeView& node);
+// A failure of which the agent's text says the remedy behind its last semicolon.
+Check failure_of(std::string subject, const std::string& text, const std::string& else_remedy);
+
+std::string host_of(const std::string& address);  // Without port and brackets.
+// "b (10.0.0.2:7601)"; of a host whose name is not known the address alone.
+std::string name_of(const std::string& host, const std::string& address);
 // Whether only this machine reaches the host part of "host:port".
 bool is_loopback(const std::string& address);
 
@@ -31,6 +40,7 @@ Check check_versions(const NodeView& node);
 Check check_mesh(const NodeView& node);
 Check check_clocks(const NodeView& node);
 Check check_directories(const NodeView& node);
+Check check_worker(const NodeView& node);
 Check check_certificates(const NodeView& node);
 
 // The network.

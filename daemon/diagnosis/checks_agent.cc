@@ -6,6 +6,7 @@
 #include <map>
 
 #include "daemon/diagnosis/checks.h"
+#include "daemon/diagnosis/describe.h"
 
 namespace tutti {
 namespace {
@@ -29,7 +30,43 @@ std::string octal(uint32_t mode) {
   return text;
 }
 
+// "connection refused" in "unreachable for 12 s: connection refused".
+std::string reason_in(const std::string& state) {
+  const size_t colon = state.find(": ");
+  return colon == std::string::npos ? state : state.substr(colon + 2);
+}
+
+// "b speaks protocol version 9, c version 7"; empty: all speak this tool's.
+std::string other_protocols(const NodeView& node) {
+  std::string others;
+  const auto add = [&](const v1::AgentReport& agent) {
+    if (agent.protocol() == 0 || node.protocol == 0 || agent.protocol() == node.protocol) return;
+    others += (others.empty() ? "" : ", ") + agent.host() +
+              (others.empty() ? " speaks protocol version " : " version ") +
+              std::to_string(agent.protocol());
+  };
+  if (node.agent.ok()) add(node.own);
+  for (const v1::AgentReport& agent : node.agents.agents())
+    if (agent.host() != node.own.host() && !is_gone(agent)) add(agent);
+  return others;
+}
+
 }  // namespace
+
+std::string why_unregistered(const NodeView& node) {
+  if (!node.agent.ok() || node.own.coordinator()) return {};
+  const std::string& state = node.own.coordinator_state();
+  if (!state.empty() && state != "connected") return reason_in(state);
+  if (!node.own.etcd_state().empty() && node.own.coordinator_address().empty())
+    return "nobody coordinates, so that no job can be joined; see the check etcd";
+  return {};
+}
+
+Check failure_of(std::string subject, const std::string& text, const std::string& else_remedy) {
+  const size_t end = text.rfind("; ");
+  if (end == std::string::npos) return failure(std::move(subject), text, else_remedy);
+  return failure(std::move(subject), text.substr(0, end), text.substr(end + 2));
+}
 
 Check check_settings(const NodeView& node) {
   constexpr const char* kSubject = "settings";
@@ -64,9 +101,11 @@ Check check_tokens(const NodeView& node) {
 
 Check check_agent(const NodeView& node) {
   constexpr const char* kSubject = "agent";
-  if (!node.agent.ok())
+  if (node.agent.code() == Code::unavailable)
     return failure(kSubject, node.agent.message(),
                    "start it: systemctl start tuttid; why it ended: journalctl -u tuttid");
+  if (!node.agent.ok())
+    return failure_of(kSubject, node.agent.message(), "see its log: journalctl -u tuttid");
   const std::string name =
       "tuttid of host " + node.own.host() + " (pid " + std::to_string(node.own.pid()) + ")";
   if (grade_of(node.own) == Grade::ok) return good(kSubject, name + " serves");
@@ -85,13 +124,19 @@ Check check_versions(const NodeView& node) {
   if (node.agent.ok()) add(node.own);
   for (const v1::AgentReport& agent : node.agents.agents())
     if (!agent.version().empty() && agent.host() != node.own.host()) add(agent);
+  const std::string remedy =
+      "install one release on all nodes, then restart tuttid: jobs go on meanwhile";
+  if (const std::string protocols = other_protocols(node); !protocols.empty())
+    return failure(kSubject,
+                   protocols + ", this tool version " + std::to_string(node.protocol) +
+                       ": joins across them are refused",
+                   remedy);
   std::string others;
   for (const auto& [version, list] : hosts)
     if (version != node.version) others += (others.empty() ? "" : "; ") + version + " on " + list;
   if (hosts.empty()) return good(kSubject, "this tool is " + node.version);
   if (others.empty()) return good(kSubject, "all are " + node.version);
-  return warning(kSubject, "this tool is " + node.version + ", tuttid is " + others,
-                 "install one release on all nodes, then restart tuttid: jobs go on meanwhile");
+  return warning(kSubject, "this tool is " + node.version + ", tuttid is " + others, remedy);
 }
 
 Check check_mesh(const NodeView& node) {
@@ -100,14 +145,20 @@ Check check_mesh(const NodeView& node) {
   if (!node.mesh.ok())
     return failure(kSubject, node.mesh.message(),
                    "see whether the coordinator runs, and whether this node reaches it");
+  if (!why_unregistered(node).empty())
+    return warning(kSubject, "only this node is known: its agent is not registered",
+                   "fix what the check coordinator says");
   std::string lost;
   for (const v1::AgentReport& agent : node.agents.agents())
     if (grade_of(agent) == Grade::fail)
-      lost += (lost.empty() ? "" : "; ") + agent.host() + " (" + agent.address() + ") is " +
-              agent.state();
+      lost += (lost.empty() ? "" : "; ") + name_of(agent.host(), agent.address()) + " " +
+              describe_state(agent);
   if (!lost.empty())
     return failure(kSubject, lost, "run tutti doctor there; let firewalls pass port 7601");
-  return good(kSubject, "agents that answer: " + std::to_string(node.agents.agents_size()));
+  const auto answer = std::ranges::count_if(node.agents.agents(),
+                                            [](const auto& agent) { return !is_gone(agent); });
+  if (answer <= 1) return good(kSubject, "this node's agent is the only one");
+  return good(kSubject, "agents that answer: " + std::to_string(answer));
 }
 
 Check check_clocks(const NodeView& node) {
@@ -121,6 +172,7 @@ Check check_clocks(const NodeView& node) {
     who = agent.host();
   }
   const int64_t apart = std::abs(largest);
+  if (node.agents.agents_size() <= 1) return good(kSubject, "there is no other agent's to compare");
   if (apart < kClockWarnMs)
     return good(kSubject, "those of all agents agree with this one to " +
                               std::to_string(kClockWarnMs) + " ms");
@@ -153,7 +205,23 @@ Check check_directories(const NodeView& node) {
                    "other users cannot reach the socket in " + sockets.path + " (mode " +
                        octal(sockets.mode) + ")",
                    "chmod o+x " + sockets.path + ", if they are to run jobs");
+  if (node.run_dir_space.code() == Code::resource_exhausted)
+    return failure(kSubject, node.run_dir_space.message(),
+                   "free space there, or choose another run_dir");
+  if (!node.run_dir_space.ok())
+    return failure(kSubject, node.run_dir_space.message(),
+                   "make it writable; under systemd name it in ReadWritePaths= of the unit");
   return good(kSubject, run.path + " belongs to " + user(run.uid) + ", and to nobody else");
+}
+
+Check check_worker(const NodeView& node) {
+  constexpr const char* kSubject = "worker";
+  if (!node.worker_binary.ok())
+    return failure(kSubject, node.worker_binary.message() + ": every join fails",
+                   "install tutti-worker there, or fix the setting worker_binary");
+  const std::string& path = node.settings.worker_binary;
+  return good(kSubject, path.empty() ? "none is set: it is the one beside tuttid"
+                                     : path + " can be executed");
 }
 
 Check check_certificates(const NodeView& node) {

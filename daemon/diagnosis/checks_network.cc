@@ -3,15 +3,10 @@
 
 #include "daemon/base/text.h"
 #include "daemon/diagnosis/checks.h"
+#include "daemon/diagnosis/describe.h"
 
 namespace tutti {
 namespace {
-
-std::string host_of(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  return bracketed ? host.substr(1, host.size() - 2) : host;
-}
 
 bool has_word(const std::string& words, const std::string& word) {
   const std::vector<std::string> list = split(words, ' ');
@@ -19,6 +14,16 @@ bool has_word(const std::string& words, const std::string& word) {
 }
 
 }  // namespace
+
+std::string host_of(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
+  return bracketed ? host.substr(1, host.size() - 2) : host;
+}
+
+std::string name_of(const std::string& host, const std::string& address) {
+  return host.empty() ? address : host + " (" + address + ")";
+}
 
 bool is_loopback(const std::string& address) {
   const std::string host = host_of(address);
@@ -41,11 +46,20 @@ Check check_listen(const NodeView& node) {
 Check check_coordinator(const NodeView& node) {
   constexpr const char* kSubject = "coordinator";
   const std::string& coordinator = node.settings.coordinator;
+  const std::string remedy =
+      "start tuttid there, let firewalls pass the port, or fix the setting coordinator";
+  if (const std::string why = why_unregistered(node); !why.empty())
+    return failure_of(kSubject, why, remedy);
+  if (node.own.coordinator_state() == "connected")
+    return good(kSubject, node.own.coordinator_address() + " has registered this node's agent");
+  if (takes_anothers_place(node.own) && !describe_lone(node.agents).empty())
+    return good(kSubject, "this node's agent coordinates itself, as " +
+                              node.own.coordinator_setting() +
+                              " leads to it, and no other agent is registered there");
+  if (!node.settings.etcd.empty()) return good(kSubject, "agents elect it through etcd");
   if (coordinator.empty()) return good(kSubject, "none is set: this node's agent coordinates");
   if (node.coordinator.ok()) return good(kSubject, coordinator + " is reached");
-  return failure(kSubject, node.coordinator.message(),
-                 "start tuttid there, let firewalls pass the port, or fix the setting "
-                 "coordinator");
+  return failure(kSubject, node.coordinator.message(), remedy);
 }
 
 Check check_etcd(const NodeView& node) {
@@ -65,6 +79,11 @@ Check check_etcd(const NodeView& node) {
   if (!is_guarded)
     return failure(kSubject, "the network between this node and etcd is believed: there is no TLS",
                    "set etcd_tls_dir, or trust_network = yes where nobody else is on the network");
+  const std::string& state = node.own.etcd_state();
+  if (!state.empty() && state != "connected")
+    return failure(kSubject, "the agent says: " + state,
+                   "see that more than half of the members run and reach each other: "
+                   "etcdctl endpoint health --cluster");
   std::string lost;
   size_t missing = 0;
   for (const Status& member : node.etcd) {
@@ -114,6 +133,9 @@ Check check_congestion(const NodeView& node) {
   constexpr const char* kSubject = "congestion";
   const std::string& wanted = node.settings.tcp_congestion;
   if (wanted.empty()) return good(kSubject, "links take the kernel's default");
+  if (wanted == Settings().tcp_congestion && !has_word(node.congestion_allowed, wanted))
+    return good(kSubject, "users' links take the kernel's default: it allows them only " +
+                              node.congestion_allowed);
   if (!has_word(node.congestion_available, wanted))
     return warning(kSubject,
                    "the kernel lacks " + wanted + " (tcp_congestion), and has " +
@@ -133,7 +155,7 @@ Check check_mtu(const NodeView& node) {
   if (node.paths.empty()) return good(kSubject, "there is no other agent to send to");
   std::string sizes;
   for (const PathView& path : node.paths) {
-    const std::string to = path.host + " (" + path.address + ")";
+    const std::string to = name_of(path.host, path.address);
     if (path.interface.empty())
       return failure(kSubject, "there is no route to " + to,
                      "ip route get " + host_of(path.address));

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 #include <set>
+#include <string_view>
 
 #include "daemon/base/status.h"
 #include "daemon/diagnosis/findings.h"
@@ -48,28 +49,28 @@ std::vector<uint32_t> members_before(const JobView& view, const EpochOp& op) {
   return missing;
 }
 
+bool is_there(const JobView& view, const RankView& rank) {
+  return rank.pid != 0 || !view.has_worker;  // Or was, in a job that is over.
+}
+
+// The rank is in the operation, as far as that is known.
+bool is_in(const JobView& view, const RankView& rank, const v1::TracedOperation& call) {
+  return is_there(view, rank) && !call.ended() && !view.channels.contains(call.group());
+}
+
 // The first operation of the group that somebody waits in, or that timed out, and that `counts`.
 std::optional<Newest> first_awaited(const JobView& view, uint32_t group,
                                     const std::function<bool(const EpochOp&)>& counts) {
   std::set<EpochOp> awaited;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [op, call] : rank.calls) {
-      const bool lives = rank.pid != 0 || !view.has_worker;  // Or did, in a job that is over.
-      const bool waits = lives && (!call->ended() || has_code(*call, Code::deadline_exceeded));
-      if (op.group == group && waits) awaited.insert(op);
+      if (op.group != group) continue;
+      const bool late = is_there(view, rank) && has_code(*call, Code::deadline_exceeded);
+      if (late || is_in(view, rank, *call)) awaited.insert(op);
     }
   const auto first = std::ranges::find_if(awaited, counts);
   if (first == awaited.end()) return std::nullopt;
   return Newest{*first, calls_of(view, *first), members_before(view, *first)};
-}
-
-bool has_untold_members(const JobView& view, uint32_t group) {
-  const auto told = std::ranges::count_if(view.groups.at(group), [&](uint32_t member) {
-    const auto rank = view.ranks.find(member);
-    return rank != view.ranks.end() && rank->second.is_traced;
-  });
-  const auto size = view.group_sizes.find(group);
-  return size != view.group_sizes.end() && told < int64_t{size->second};
 }
 
 // Else it is done, though a rank may not have asked, or it timed out.
@@ -90,21 +91,6 @@ std::optional<Newest> newest_of(const JobView& view, uint32_t group) {
       newest = std::max(newest.value_or(EpochOp{group, 0}), EpochOp{group, next->second - 1});
   if (!newest) return std::nullopt;
   return Newest{*newest, calls_of(view, *newest), {}};
-}
-
-// Whether the group carries messages from one rank to another: its receiver waits as a rule, before
-// there is a message. (client/messages/channel.h)
-bool is_channel(const JobView& view, uint32_t group) {
-  const auto size = view.group_sizes.find(group);
-  if (group == 0 ||
-      (size == view.group_sizes.end() ? view.groups.at(group).size() : size->second) != 2)
-    return false;
-  for (const auto& [number, rank] : view.ranks)
-    for (const auto& [op, call] : rank.calls)
-      if (op.group == group &&
-          (call->collective() != static_cast<uint32_t>(Collective::broadcast) || call->root() != 0))
-        return false;
-  return true;
 }
 
 // Seconds between two calls of this rank, as a rule.
@@ -159,13 +145,22 @@ std::string behind_line(const JobView& view, uint32_t group, uint32_t rank) {
          (count == 1 ? " operation" : " operations") + " behind, " + last_seen(view, rank);
 }
 
-// Whether it is in an operation of another group, and so waits for others itself.
-bool is_elsewhere(const JobView& view, uint32_t rank, uint32_t group) {
+// As one word of a shell: it is copied from a terminal, and the job's user chose it.
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  if (text.find_first_not_of(kPlain) == std::string::npos && !text.starts_with('-')) return text;
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
+}
+
+// What shows more of a rank that is stuck; empty: its process is gone.
+std::string next_step(const JobView& view, uint32_t rank) {
   const auto known = view.ranks.find(rank);
-  return known != view.ranks.end() &&
-         std::ranges::any_of(known->second.calls, [&](const auto& entry) {
-           return entry.first.group != group && !entry.second->ended();
-         });
+  if (known == view.ranks.end() || known->second.pid == 0) return "";
+  return "next: py-spy dump --pid " + std::to_string(known->second.pid) + " on host " +
+         known->second.host + "; tutti trace " + shell_word(view.job);
 }
 
 // An operation that ranks wait in, and the members that hold it up, the slowest first.
@@ -189,6 +184,10 @@ Diagnosis describe_behind(const JobView& view, const HoldUp& hold_up) {
       describe_seconds(longest_wait(view, operation)) + (over ? " after the call" : ""));
   for (size_t i = 1; i < std::min(slowest.size(), kEvidenceMax); ++i)
     found.evidence.push_back(behind_line(view, operation.op.group, slowest[i]));
+  for (const OpenMessage& message : open_messages(view, slowest.front()))
+    if (found.evidence.size() < kEvidenceMax) found.evidence.push_back(describe(view, message));
+  const std::string next = next_step(view, slowest.front());
+  if (!next.empty()) found.evidence.push_back(next);
   return found;
 }
 
@@ -213,11 +212,25 @@ Finding describe_disagreement(const JobView& view, const Newest& operation) {
       if (found.evidence.size() < kEvidenceMax)
         found.evidence.push_back(view.name_of(rank) + ": " + signature);
   }
-  found.sentence += list;
+  // The other side may be on another host.
+  const v1::Failure* told =
+      told_failure(view, view.ranks.at(operation.calls.begin()->first).host, any);
+  const bool is_one_sided = sides.size() == 1 && told != nullptr &&
+                            told->status().code() == static_cast<int>(Code::failed_precondition);
+  found.sentence = is_one_sided ? text_of(*told) : found.sentence + list;
   return found;
 }
 
 }  // namespace
+
+bool has_untold_members(const JobView& view, uint32_t group) {
+  const auto told = std::ranges::count_if(view.groups.at(group), [&](uint32_t member) {
+    const auto rank = view.ranks.find(member);
+    return rank != view.ranks.end() && rank->second.is_traced;
+  });
+  const auto size = view.group_sizes.find(group);
+  return size != view.group_sizes.end() && told < int64_t{size->second};
+}
 
 Finding find_disagreement(const JobView& view) {
   for (const auto& [group, members] : view.groups) {
@@ -234,17 +247,20 @@ Finding find_disagreement(const JobView& view) {
 namespace {
 
 // By ranks that wait for others elsewhere, too, or by those alone that do not.
-std::vector<HoldUp> hold_ups_by(const JobView& view, bool also_elsewhere) {
+std::vector<HoldUp> hold_ups_by(const JobView& view, const Waits& waits, bool also_elsewhere) {
   std::vector<HoldUp> all;
   for (const auto& entry : view.groups) {
     const auto group = entry.first;
-    if (is_channel(view, group)) continue;
+    if (view.channels.contains(group)) continue;
     const std::optional<Newest> awaited = first_awaited(
         view, group, [&](const EpochOp& op) { return !members_before(view, op).empty(); });
     if (!awaited) continue;
     std::vector<uint32_t> slowest = awaited->missing;
     if (!also_elsewhere)
-      std::erase_if(slowest, [&](uint32_t rank) { return is_elsewhere(view, rank, group); });
+      std::erase_if(slowest, [&](uint32_t rank) {
+        const auto known = view.ranks.find(rank);
+        return known != view.ranks.end() && waits.is_elsewhere(known->second, group);
+      });
     std::ranges::stable_sort(slowest, {},
                              [&](uint32_t rank) { return next_call(view, group, rank); });
     if (!slowest.empty() && is_patience_over(view, *awaited, slowest.front()))
@@ -254,9 +270,9 @@ std::vector<HoldUp> hold_ups_by(const JobView& view, bool also_elsewhere) {
 }
 
 // A rank that waits elsewhere is held up itself. Where all do, they wait for each other.
-std::vector<HoldUp> hold_ups(const JobView& view) {
-  std::vector<HoldUp> all = hold_ups_by(view, false);
-  return all.empty() ? hold_ups_by(view, true) : all;
+std::vector<HoldUp> hold_ups(const JobView& view, const Waits& waits) {
+  std::vector<HoldUp> all = hold_ups_by(view, waits, false);
+  return all.empty() ? hold_ups_by(view, waits, true) : all;
 }
 
 // Who did not take part in an operation that failed elsewhere: has not called it, or never ended.
@@ -275,7 +291,7 @@ Waits waits_of(const JobView& view) {
   Waits waits;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [op, call] : rank.calls) {
-      if (call->ended() || rank.pid == 0) continue;
+      if (!is_in(view, rank, *call)) continue;
       const auto [missing, is_new] = waits.missing.try_emplace(op);
       if (is_new) missing->second = members_before(view, op);
       const v1::TracedOperation*& shown = waits.calls[number];
@@ -284,9 +300,17 @@ Waits waits_of(const JobView& view) {
   return waits;
 }
 
+bool Waits::is_elsewhere(const RankView& rank, uint32_t group) const {
+  return std::ranges::any_of(rank.calls, [&](const auto& entry) {
+    const auto waited = missing.find(entry.first);
+    return entry.first.group != group && !entry.second->ended() && waited != missing.end() &&
+           !waited->second.empty();
+  });
+}
+
 std::map<uint32_t, uint64_t> ranks_behind(const JobView& view) {
   std::map<uint32_t, uint64_t> behind;
-  for (const HoldUp& hold_up : hold_ups(view)) {
+  for (const HoldUp& hold_up : hold_ups(view, waits_of(view))) {
     const uint32_t group = hold_up.operation.op.group;
     const uint64_t furthest = furthest_call(view, group);
     for (const uint32_t rank : hold_up.ranks)
@@ -296,13 +320,27 @@ std::map<uint32_t, uint64_t> ranks_behind(const JobView& view) {
 }
 
 Finding find_behind(const JobView& view) {
-  const std::vector<HoldUp> all = hold_ups(view);
+  const std::vector<HoldUp> all = hold_ups(view, waits_of(view));
   return all.empty() ? Finding() : describe_behind(view, all.front());
 }
 
+namespace {
+
+// ", as host b does not tell"; empty: it is not known where those ranks are.
+std::string describe_untold_hosts(const JobView& view, const std::set<uint32_t>& members) {
+  std::set<std::string> hosts;
+  for (const auto& [number, rank] : view.ranks)
+    if (members.contains(number) && !rank.is_traced && !rank.host.empty()) hosts.insert(rank.host);
+  std::string out;
+  for (const std::string& host : hosts) out += (out.empty() ? ", as host " : ", ") + host;
+  return out.empty() ? out : out + (hosts.size() == 1 ? " does not tell" : " do not tell");
+}
+
+}  // namespace
+
 Finding find_unanswered(const JobView& view) {
   for (const auto& [group, members] : view.groups) {
-    if (is_channel(view, group) || !has_untold_members(view, group)) continue;
+    if (view.channels.contains(group) || !has_untold_members(view, group)) continue;
     const std::optional<Newest> awaited =
         first_awaited(view, group, [&](const EpochOp& op) { return is_open(view, op); });
     if (!awaited || !is_patience_over(view, *awaited, awaited->calls.begin()->first)) continue;
@@ -312,7 +350,8 @@ Finding find_unanswered(const JobView& view) {
                      .sentence = describe_ranks(waiting) + " called " +
                                  describe(*awaited->calls.begin()->second) + " " +
                                  describe_seconds(longest_wait(view, *awaited)) +
-                                 " ago and wait; which ranks did not is not known"};
+                                 " ago and wait; which ranks did not is not known" +
+                                 describe_untold_hosts(view, members)};
   }
   return std::nullopt;
 }
@@ -333,27 +372,52 @@ Diagnosis describe_failure(const JobView& view, uint32_t rank, const v1::TracedO
         found.evidence.push_back(view.name_of(caller) + " called it: " + signature_text(*call));
     return found;
   }
-  const std::vector<uint32_t> absent = absent_from(view, op);
+  std::vector<uint32_t> absent;
+  if (!view.channels.contains(op.group)) absent = absent_from(view, op);
+  // Others may have left because of one that died.
+  std::stable_partition(absent.begin(), absent.end(),
+                        [&](uint32_t one) { return view.has_died(one); });
+  const v1::Failure* told = told_failure(view, view.ranks.at(rank).host, last);
+  if (told != nullptr && !is_blamed(*told, absent)) {
+    found.sentence = text_of(*told);
+    found.evidence = {view.name_of(rank) + " called it: " + signature_text(last)};
+    return found;
+  }
+  if (told != nullptr)
+    std::stable_partition(absent.begin(), absent.end(), [&](uint32_t one) {
+      return static_cast<int>(one) == told->status().culprit_rank();
+    });
   if (!absent.empty() && absent.size() < view.ranks.size()) {
     found.sentence = view.name_of(absent.front()) + " took no part in " + describe(last) +
                      ", which failed with " + code;
     found.evidence = {view.name_of(rank) + " called it: " + signature_text(last)};
     return found;
   }
-  found.sentence = describe(last) + " of " + view.name_of(rank) + " failed with " + code;
+  found.sentence =
+      describe(view, rank, last) + " of " + view.name_of(rank) + " failed with " + code;
   found.evidence = {signature_text(last)};
   return found;
 }
 
 }  // namespace
 
+// The first that failed speaks, because its rank's departure may have failed those of others.
 Finding find_failed_operation(const JobView& view) {
+  std::optional<uint32_t> first;
+  double first_s = -1;
   for (const auto& [number, rank] : view.ranks) {
     if (rank.last_ended == nullptr || rank.last_ended->code() == 0) continue;
     if (has_code(*rank.last_ended, Code::cancelled)) continue;  // It left.
-    return describe_failure(view, number, *rank.last_ended);
+    const bool is_message = view.channels.contains(rank.last_ended->group());
+    if (is_message && has_code(*rank.last_ended, Code::deadline_exceeded) && !view.is_over())
+      continue;  // A program may go on without it.
+    const double ago_s = view.seconds_since(rank.host, end_of(*rank.last_ended));
+    if (ago_s <= first_s) continue;
+    first_s = ago_s;
+    first = number;
   }
-  return std::nullopt;
+  if (!first) return std::nullopt;
+  return describe_failure(view, *first, *view.ranks.at(*first).last_ended);
 }
 
 }  // namespace tutti

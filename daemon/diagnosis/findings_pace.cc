@@ -1,5 +1,4 @@
-// Findings of speed: slow links, ranks that are late, data that does not move; and how a
-// healthy job runs.
+// Findings of speed: ranks that are late, data that does not move; and how a healthy job runs.
 #include <algorithm>
 
 #include "daemon/base/text.h"
@@ -8,7 +7,6 @@
 namespace tutti {
 namespace {
 
-constexpr double kSlowLink = 4;        // Times slower than the others.
 constexpr double kLateSeconds = 0.02;  // Less is nobody's fault,
 constexpr double kLateShare = 0.2;     // and so is less than this of the time between operations.
 constexpr size_t kLateOperations = 8;  // From so many on a rank is late as a rule.
@@ -16,40 +14,11 @@ constexpr double kOverSeconds = 10;    // A job that has called nothing for so l
 constexpr double kOverIntervals = 10;  // many times its usual pause, does something else now.
 constexpr double kNetworkSeconds = 1;
 constexpr double kRecentSeconds = 2;
-
-// ---- Links ----
-
-struct Link {
-  std::string from;
-  std::string to;
-  double bytes_a_second = 0;
-};
-
-std::vector<Link> links_of(const JobView& view) {
-  std::vector<Link> links;
-  for (const v1::WorkerReport* worker : view.workers)
-    for (const v1::LinkTime& link : worker->tuning().links())
-      if (link.byte_us() > 0) links.push_back({link.from(), link.to(), 1e6 / link.byte_us()});
-  return links;
-}
-
-// The best median of the other links: of all, or without either of its hosts, which may slow down
-// all of its links.
-double usual_rate(const std::vector<Link>& links, const Link& of) {
-  double best = 0;
-  for (const std::string& avoided : {std::string(), of.from, of.to}) {
-    std::vector<double> rates;
-    for (const Link& link : links)
-      if (&link != &of && link.from != avoided && link.to != avoided)
-        rates.push_back(link.bytes_a_second);
-    best = std::max(best, median(std::move(rates)));
-  }
-  return best;
-}
-
-std::string rate_text(double bytes_a_second) {
-  return format_byte_size(static_cast<uint64_t>(bytes_a_second)) + "/s";
-}
+constexpr double kQuietSeconds = 1;
+constexpr size_t kMessagesNamed = 2;
+constexpr double kPaceSeconds = 5;     // Over so many, and at least
+constexpr size_t kPaceOperations = 3;  // so many, a job's pace is taken.
+constexpr double kFallen = 2;          // Times slower than before: worth a word.
 
 // ---- Lateness ----
 
@@ -133,29 +102,42 @@ std::string joined_text(const JobView& view) {
   return std::to_string(joined) + " of " + std::to_string(view.world_size) + " ranks are there";
 }
 
-}  // namespace
-
-Finding find_slow_link(const JobView& view) {
-  const std::vector<Link> links = links_of(view);
-  std::vector<std::pair<double, const Link*>> slow;  // With how many times.
-  for (const Link& link : links) {
-    const double times = usual_rate(links, link) / link.bytes_a_second;
-    if (times >= kSlowLink) slow.emplace_back(times, &link);
-  }
-  if (slow.empty()) return std::nullopt;
-  std::ranges::sort(slow, std::greater<>(), [](const auto& entry) { return entry.first; });
-  const auto& [times, slowest] = slow.front();
-  Diagnosis found{.verdict = Verdict::slow_link,
-                  .sentence = "link " + slowest->from + "->" + slowest->to + " moves 1/" +
-                              std::to_string(static_cast<int64_t>(times)) +
-                              " of the median of the others"};
-  for (const auto& [more, link] : slow)
-    if (found.evidence.size() < kEvidenceMax)
-      found.evidence.push_back("link " + link->from + "->" + link->to + ": " +
-                               rate_text(link->bytes_a_second) + ", others " +
-                               rate_text(usual_rate(links, *link)));
-  return found;
+// What is not known, where nothing bad is.
+std::string untold_text(const JobView& view) {
+  return view.silent.empty() ? "" : "; but " + view.silent.front();
 }
+
+// " 20 s ago".
+std::string told_ago_text(const JobView& view, const v1::Failure& told) {
+  for (const v1::WorkerReport* worker : view.workers)
+    if (&worker->failure() == &told)
+      return " " + view.ago_text(worker->pass().host(), told.time_ms());
+  return "";
+}
+
+// Operations a second of a rank.
+struct Pace {
+  double now = 0;     // In the last seconds.
+  double before = 0;  // In those before, as far back as they are known; 0: not far enough.
+};
+
+Pace pace_of(const JobView& view, const RankView& rank) {
+  std::vector<double> ages;  // In seconds.
+  for (const auto& [op, call] : rank.calls)
+    ages.push_back(view.seconds_since(rank.host, call->begun_ns()));
+  if (ages.empty()) return {};
+  std::ranges::sort(ages);
+  const double oldest = ages.back();
+  const double span =
+      std::min(oldest, std::max(kPaceSeconds, ages[std::min(kPaceOperations, ages.size()) - 1]));
+  const auto recent = static_cast<double>(std::ranges::upper_bound(ages, span) - ages.begin());
+  Pace pace{.now = span > 0 ? recent / span : 0};
+  if (oldest - span >= kPaceSeconds)
+    pace.before = (static_cast<double>(ages.size()) - recent) / (oldest - span);
+  return pace;
+}
+
+}  // namespace
 
 Lateness lateness_of(const JobView& view) {
   const std::map<EpochOp, CallsByRank> common = common_calls(view);
@@ -201,14 +183,26 @@ bool all_have_called(const JobView& view, const EpochOp& op) {
          });
 }
 
-// ", and none waits", or who does.
-std::string who_waits(const JobView& view) {
+// "; rank 1 (host a, pid 7) is in all_reduce #3 for 5 s", as of the first; empty: none is.
+std::string who_is_in_operation(const JobView& view) {
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [op, call] : rank.calls)
-      if (!call->ended() && rank.pid != 0)
+      if (!call->ended() && rank.pid != 0 && !view.channels.contains(op.group))
         return "; " + view.name_of(number) + " is in " + describe(*call) + " for " +
                describe_seconds(view.seconds_since(rank.host, call->begun_ns()));
-  return ", and none waits: the job is idle";
+  return "";
+}
+
+// What ranks have asked for and offered may be all that there is to know: they may wait or compute.
+std::string quiet_text(const JobView& view, std::optional<double> quiet,
+                       const std::vector<OpenMessage>& messages) {
+  if (messages.empty() || !quiet) return ", and none waits: the job is idle";
+  std::string text = std::string("; ") +
+                     (view.silent.empty() ? "no rank has" : "no rank is known to have") +
+                     " called anything for " + describe_seconds(*quiet);
+  for (size_t i = 0; i < std::min(messages.size(), kMessagesNamed); ++i)
+    text += (i == 0 ? "; " : ", ") + describe(view, messages[i]);
+  return text;
 }
 
 Finding find_network(const JobView& view) {
@@ -235,28 +229,36 @@ Finding find_network(const JobView& view) {
 Finding find_idle(const JobView& view) {
   const std::optional<double> quiet = quiet_seconds(view);
   if (quiet && *quiet < kRecentSeconds) return std::nullopt;
-  Diagnosis found{.verdict = Verdict::idle, .sentence = joined_text(view) + who_waits(view)};
+  const std::string operation = who_is_in_operation(view);
+  const std::vector<OpenMessage> messages = open_messages(view);
+  const bool is_known = !view.lacks_agents || !has_untold_members(view, 0);
+  Diagnosis found{.verdict = is_known ? Verdict::idle : Verdict::unanswered,
+                  .sentence = joined_text(view)};
+  found.sentence += operation.empty() ? quiet_text(view, quiet, messages) : operation;
+  found.sentence += untold_text(view);
+  for (size_t i = operation.empty() ? kMessagesNamed : 0; i < messages.size(); ++i)
+    if (found.evidence.size() + 1 < kEvidenceMax)
+      found.evidence.push_back(describe(view, messages[i]));
   found.evidence.push_back(quiet ? "the last operation was " + describe_seconds(*quiet) + " ago"
                                  : "there was no operation yet");
   return found;
 }
 
 Diagnosis running(const JobView& view) {
-  uint64_t operations = 0;
-  double seconds = 0;
-  for (const auto& [number, rank] : view.ranks) {
-    if (rank.calls.empty()) continue;
-    uint64_t first = UINT64_MAX;
-    for (const auto& [op, call] : rank.calls) first = std::min(first, call->begun_ns());
-    const double span = view.seconds_since(rank.host, first);
-    if (span <= seconds) continue;
-    seconds = span;
-    operations = rank.calls.size();
-  }
-  const double rate = seconds > 0 ? static_cast<double>(operations) / seconds : 0;
-  return {
-      .verdict = Verdict::running,
-      .sentence = joined_text(view) + " and run " + format_number(rate) + " operations a second"};
+  const RankView* busiest = nullptr;
+  for (const auto& [number, rank] : view.ranks)
+    if (busiest == nullptr || rank.calls.size() > busiest->calls.size()) busiest = &rank;
+  const Pace pace = busiest == nullptr ? Pace() : pace_of(view, *busiest);
+  std::string sentence =
+      joined_text(view) + " and run " + format_number(pace.now) + " operations a second";
+  if (const double quiet = quiet_seconds(view).value_or(0); quiet >= kQuietSeconds)
+    sentence += ", the last one " + describe_seconds(quiet) + " ago";
+  if (pace.before > kFallen * pace.now) sentence += ", " + format_number(pace.before) + " before";
+  Diagnosis found{.verdict = Verdict::running, .sentence = sentence + untold_text(view)};
+  if (const v1::Failure* told = told_failure(view))
+    found.evidence.push_back("an operation had failed" + told_ago_text(view, *told) + ": " +
+                             text_of(*told));
+  return found;
 }
 
 }  // namespace tutti

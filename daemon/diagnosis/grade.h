@@ -17,9 +17,18 @@ inline std::string_view name_of(Grade grade) {
   return kNames.at(static_cast<size_t>(grade));
 }
 
+// The coordinator knows it, but does not have it any more.
+inline bool is_gone(const v1::AgentReport& agent) {
+  return agent.lost() || agent.state().starts_with("stopped ");
+}
+
+// A coordinator, the agent that was asked.
+inline bool refuses(const v1::AgentReport& agent) { return agent.state().starts_with("refuses "); }
+
 // Grades an agent by the state that it reports, or that is reported in its place.
 inline Grade grade_of(const v1::AgentReport& agent) {
-  if (agent.state().starts_with("unreachable")) return Grade::fail;
+  if (agent.lost() || agent.state().starts_with("unreachable") || refuses(agent))
+    return Grade::fail;
   return agent.state() == "serving" ? Grade::ok : Grade::warn;
 }
 

@@ -10,17 +10,39 @@
 namespace tutti {
 namespace {
 
-constexpr std::array kFindings = {find_failed,    find_not_joined, find_disagreement,
-                                  find_behind,    find_unanswered, find_failed_operation,
-                                  find_slow_link, find_late_rank,  find_network,
-                                  find_ended,     find_idle};
+// A slow link comes before the ranks that wait for its data.
+constexpr std::array kFindings = {
+    find_failed,     find_not_joined,       find_disagreement, find_slow_link, find_behind,
+    find_unanswered, find_failed_operation, find_late_rank,    find_network,   find_ended,
+    find_idle};
+
+// Nothing of a job that is over is slow any more.
+constexpr std::array kFindingsOfOver = {find_stopped,          find_failed, find_not_joined,
+                                        find_disagreement,     find_behind, find_unanswered,
+                                        find_failed_operation, find_ended};
+
+template <size_t N>
+Finding first_of(const std::array<Finding (*)(const JobView&), N>& findings, const JobView& view) {
+  for (const auto& find : findings)
+    if (Finding found = find(view)) return found;
+  return std::nullopt;
+}
+
+// How the job was to go on, which an agent may have said already.
+void add_failed_join(const JobView& view, Diagnosis& found) {
+  const v1::Failure* failed = failed_join(view);
+  if (!view.is_over() || failed == nullptr) return;
+  const std::string why = text_of(*failed);
+  if (found.sentence.find(why) == std::string::npos) found.sentence += "; a join failed: " + why;
+}
 
 }  // namespace
 
 Diagnosis judge(const JobView& view) {
-  for (const auto& find : kFindings)
-    if (Finding found = find(view)) return *std::move(found);
-  return running(view);
+  Finding found = view.is_over() ? first_of(kFindingsOfOver, view) : first_of(kFindings, view);
+  if (!found) return running(view);
+  add_failed_join(view, *found);
+  return *std::move(found);
 }
 
 std::string_view name_of(Verdict verdict) {
@@ -48,6 +70,11 @@ Grade grade_of(Verdict verdict) {
 }
 
 bool is_healthy(Verdict verdict) { return grade_of(verdict) == Grade::ok; }
+
+bool has_failed(Verdict verdict) {
+  return grade_of(verdict) == Grade::fail || verdict == Verdict::behind ||
+         verdict == Verdict::not_joined || verdict == Verdict::unanswered;
+}
 
 Diagnosis diagnose(const std::string& job, const v1::StatusReply& status,
                    const v1::TraceReply& trace) {

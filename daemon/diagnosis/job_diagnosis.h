@@ -32,6 +32,8 @@ std::string_view name_of(Verdict verdict);
 // FAIL where operations fail; WARN where ranks wait, or are slowed down.
 Grade grade_of(Verdict verdict);
 bool is_healthy(Verdict verdict);  // OK.
+// A job that has ended with this verdict did not do what it was to.
+bool has_failed(Verdict verdict);
 
 struct Diagnosis {
   Verdict verdict = Verdict::no_such_job;
@@ -43,6 +45,10 @@ struct Diagnosis {
 // others have waited for it for a second, and for twice as long as it usually takes.
 Diagnosis diagnose(const std::string& job, const v1::StatusReply& status,
                    const v1::TraceReply& trace);
+
+// How near a host is to the cause that a job failed, by what it remembers: most where its worker
+// crashed, then where the first rank died, then where the job failed; 0: it did not.
+int weight_of(const std::string& host, const v1::EndedJob& job);
 
 std::string diagnosis_text(const Diagnosis& diagnosis);
 // Adds "verdict", "healthy", "sentence" and "evidence" to an object.

@@ -1,7 +1,9 @@
 #include "daemon/diagnosis/job_owners.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <set>
 
 namespace tutti {
 namespace {
@@ -30,11 +32,19 @@ std::map<JobOwner, Seen> owners_seen(const std::string& job, const v1::StatusRep
       seen.is_running |= !ended;
       seen.add(worker.epoch(), ended);
     }
+  std::set<JobOwner> remembered;
+  for (const v1::AgentReport& agent : status.agents())
+    for (const v1::EndedJob& ended : agent.ended())
+      if (ended.last().job() == job) remembered.insert(owner_of(ended.last()));
+  for (const JobOwner& owner : remembered)
+    for (const EndedOnHost& ended : last_run(job, owner, status))
+      owners[owner].add(epoch_of(ended.job->last()), true);
   for (const v1::HostTrace& host : trace.hosts()) {
     if (host.job() != job) continue;
     Seen& seen = owners[owner_of(host)];
     seen.is_running |= !seen.has_worker && !host.ended();
-    seen.add(host.epoch(), host.ended());
+    const bool may_be_older = host.ended() && remembered.contains(owner_of(host));
+    if (!may_be_older) seen.add(host.epoch(), host.ended());
   }
   return owners;
 }
@@ -56,6 +66,33 @@ JobOwner owner_of(const v1::HostTrace& trace) {
 
 JobOwner owner_of(const v1::WorkerReport& worker) {
   return {worker.uid(), worker.pass().subject()};
+}
+
+uint32_t epoch_of(const v1::WorkerReport& worker) {
+  return std::max(worker.epoch(), worker.departures().epoch());
+}
+
+std::vector<EndedOnHost> last_run(const std::string& job, const JobOwner& owner,
+                                  const v1::StatusReply& status) {
+  std::vector<EndedOnHost> all;
+  std::vector<int64_t> ago_ms;  // Of each one's end.
+  int64_t newest_ago_ms = std::numeric_limits<int64_t>::max();
+  int64_t started_ago_ms = newest_ago_ms;  // Of the newest.
+  for (const v1::AgentReport& agent : status.agents())
+    for (const v1::EndedJob& ended : agent.ended()) {
+      const v1::WorkerReport& last = ended.last();
+      if (last.job() != job || owner_of(last) != owner) continue;
+      all.push_back({agent.host(), &ended});
+      ago_ms.push_back(agent.time_ms() - ended.time_ms());
+      if (ago_ms.back() >= newest_ago_ms) continue;
+      newest_ago_ms = ago_ms.back();
+      started_ago_ms = last.started_ms() == 0 ? std::numeric_limits<int64_t>::max()
+                                              : agent.time_ms() - last.started_ms();
+    }
+  std::vector<EndedOnHost> run;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (ago_ms[i] <= started_ago_ms) run.push_back(all[i]);
+  return run;
 }
 
 std::vector<JobOwner> owners_of(const std::string& job, const v1::StatusReply& status,

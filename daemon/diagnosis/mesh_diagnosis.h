@@ -42,10 +42,23 @@ struct MeshDiagnosis {
   std::vector<Alarm> alarms;       // Of nodes, GPUs and jobs that FAIL.
   std::vector<Grade> nodes;        // In the order of the report.
   std::vector<JobDiagnosis> jobs;  // That have a worker; by key.
+  std::vector<JobKey> failed;      // That have none any more, and ended so; by key.
+  // The host whose agent coordinates by another host's name, with no other agent, while ranks wait
+  // for others; empty: none. An alias of its own looks the same.
+  std::string doubtful_coordinator;
 };
+
+// How far the agent's clock is ahead of the coordinator's; below 0: behind; 0: not known. Reports
+// are made within a second or two of each other.
+int64_t clock_ahead_ms(const v1::StatusReply& status, const v1::AgentReport& agent);
 
 // As diagnose(), of all jobs: `trace` should be taken before `status`.
 MeshDiagnosis diagnose_mesh(const v1::StatusReply& status, const v1::TraceReply& trace);
+
+// Jobs and nodes, the worst first, and in the last line how many there are of each.
+std::string mesh_diagnosis_text(const MeshDiagnosis& mesh);
+// FAIL where a job, a node or a GPU does; WARN where a job does.
+Grade grade_of(const MeshDiagnosis& mesh);
 
 // {"alarms":[{"subject":...,"finding":...}],"nodes":["OK"],"jobs":[{"job":...,"uid":...,
 // "subject":...,"verdict":...,"healthy":...,"sentence":...,"evidence":[...],"grade":"OK",

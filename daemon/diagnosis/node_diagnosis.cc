@@ -8,12 +8,14 @@
 namespace tutti {
 namespace {
 
-constexpr std::array kChecks = {
-    check_settings,      check_tokens, check_directories, check_certificates,  check_kernel,
-    check_shared_memory, check_memory, check_overcommit,  check_locked_memory, check_descriptors,
-    check_gpus,          check_agent,  check_listen,      check_coordinator,   check_etcd,
-    check_metrics,       check_mesh,   check_versions,    check_clocks,        check_data_ports,
-    check_congestion,    check_mtu};
+constexpr std::array kChecks = {check_settings,      check_tokens,       check_directories,
+                                check_worker,        check_certificates, check_kernel,
+                                check_shared_memory, check_memory,       check_overcommit,
+                                check_locked_memory, check_descriptors,  check_gpus,
+                                check_agent,         check_listen,       check_coordinator,
+                                check_etcd,          check_metrics,      check_mesh,
+                                check_versions,      check_clocks,       check_data_ports,
+                                check_congestion,    check_mtu};
 
 }  // namespace
 

@@ -64,6 +64,7 @@ struct NodeView {
   bool has_tokens = false;  // Of any role.
   uint32_t uid = 0;         // Of this process.
   std::string version;      // Of this tool.
+  uint32_t protocol = 0;    // The same, kProtocolVersion of proto/segment.h; 0: not known.
   std::string hostname;     // The agent's name of this host.
 
   // Its agent, and the mesh as that reports it.
@@ -98,6 +99,8 @@ struct NodeView {
   Status pidfd;
   Status sealed_memory;
   FileView run_dir;
+  Status run_dir_space;  // RESOURCE_EXHAUSTED: it is full. Else: it cannot be written.
+  Status worker_binary;  // Whether it is there and can be executed; OK as well: not known where.
   FileView socket_dir;
   std::optional<Result<CertificateView>> certificates;  // With tls = require.
   int64_t now = 0;                                      // Seconds since 1970.

@@ -19,7 +19,8 @@ struct DoctorOptions {
   int timeout_ms = 5'000;  // Of each question over the network.
 };
 // Blocks for seconds where other hosts do not answer. Changes nothing, but for one datagram to each
-// agent, which tells whether packets of full size arrive.
+// agent, which tells whether packets of full size arrive, and a file without a name in run_dir,
+// which tells whether there is space.
 NodeView look_at_node(const DoctorOptions& options);
 
 }  // namespace tutti

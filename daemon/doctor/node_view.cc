@@ -16,6 +16,7 @@
 #include "daemon/doctor/network_probes.h"
 #include "daemon/doctor/system_probes.h"
 #include "daemon/session/session.h"
+#include "proto/segment.h"
 
 namespace tutti {
 namespace {
@@ -79,8 +80,9 @@ void look_at_network(int timeout_ms, NodeView& node) {
   const Settings& settings = node.settings;
   if (!settings.coordinator.empty()) node.coordinator = dial(settings.coordinator, timeout_ms);
   look_at_etcd(timeout_ms, node);
-  if (!node.agent.ok()) node.listen = try_bind(settings.listen);
-  if (!node.agent.ok() && !settings.metrics_listen.empty())
+  const bool answers = node.agent.code() != Code::unavailable;  // If only to refuse.
+  if (!answers) node.listen = try_bind(settings.listen);
+  if (!answers && !settings.metrics_listen.empty())
     node.metrics = try_bind(settings.metrics_listen);
   const Result<Address> metrics = parse_address(settings.metrics_listen);
   node.metrics_wildcard = metrics.ok() && is_wildcard(metrics->host);
@@ -116,6 +118,17 @@ void look_at_gpus(NodeView& node) {
   if (found.ok()) node.gpus = (*found)->gpus();
 }
 
+// As tuttid looks for it: beside itself, unless it is set. Where tuttid is, only a running one
+// tells.
+Status look_at_worker_binary(const NodeView& node) {
+  if (!node.settings.worker_binary.empty()) return check_program(node.settings.worker_binary);
+  if (!node.agent_uid) return {};
+  std::error_code unknown;
+  const std::filesystem::path agent =
+      std::filesystem::read_symlink("/proc/" + std::to_string(node.own.pid()) + "/exe", unknown);
+  return unknown ? Status() : check_program(agent.parent_path() / "tutti-worker");
+}
+
 void look_at_machine(NodeView& node) {
   const std::filesystem::path socket = std::filesystem::absolute(node.settings.socket);
   node.limits = look_at_limits(node.agent_uid ? node.own.pid() : 0);
@@ -125,6 +138,8 @@ void look_at_machine(NodeView& node) {
   node.pidfd = check_pidfd();
   node.sealed_memory = check_sealed_memory();
   node.run_dir = look_at_file(node.settings.run_dir);
+  node.run_dir_space = check_space(node.settings.run_dir);
+  node.worker_binary = look_at_worker_binary(node);
   node.socket_dir = look_at_file(socket.parent_path());
   look_at_gpus(node);
 }
@@ -138,6 +153,7 @@ NodeView look_at_node(const DoctorOptions& options) {
   node.config = options.config;
   node.config_exists = options.config_exists;
   node.version = options.version;
+  node.protocol = kProtocolVersion;
   node.uid = geteuid();
   node.now = std::time(nullptr);
   look_at_tokens(node);

@@ -1,10 +1,15 @@
 #include "daemon/doctor/system_probes.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -15,6 +20,8 @@
 namespace tutti {
 namespace {
 
+constexpr size_t kBlockBytes = 64 << 10;           // Written to a run_dir to see that it can be.
+constexpr size_t kSpaceBytesMin = 1 << 20;         // As the alert TuttiRunDirFull has it.
 constexpr uint64_t kNoLimit1 = uint64_t{1} << 60;  // cgroup v1 writes a huge number.
 
 // 0: it cannot be read, or says "max".
@@ -59,6 +66,31 @@ FileView look_at_file(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return {.path = path};
   return {.path = path, .exists = true, .uid = info.st_uid, .mode = info.st_mode & 07777U};
+}
+
+Status check_space(const std::string& directory) {
+  struct statvfs system {};
+  if (statvfs(directory.c_str(), &system) != 0) return {};  // It is made at the start.
+  if ((system.f_flag & ST_RDONLY) != 0)
+    return permission_denied(directory + " is on a read-only file system");
+  const uint64_t bytes = uint64_t{system.f_bavail} * system.f_frsize;
+  if (bytes < kSpaceBytesMin || (system.f_files != 0 && system.f_favail == 0))
+    return resource_exhausted(directory + " is full: " + format_byte_size(bytes) + " and " +
+                              std::to_string(system.f_favail) + " inodes are left");
+  const Fd file(open(directory.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600));
+  if (!file.valid())
+    return errno == EROFS ? errno_status("cannot write to " + directory) : Status();
+  const std::string block(kBlockBytes, '\0');
+  if (write(file.get(), block.data(), block.size()) == ssize_t(block.size())) return {};
+  return resource_exhausted("cannot write to " + directory + ": " + std::strerror(errno));
+}
+
+Status check_program(const std::string& path) {
+  const FileView file = look_at_file(path);
+  if (!file.exists) return not_found("there is no " + path);
+  if (std::filesystem::is_regular_file(path) && (file.mode & (S_IXUSR | S_IXGRP | S_IXOTH)) != 0)
+    return {};
+  return permission_denied(path + " cannot be executed");
 }
 
 std::optional<uint32_t> user_of(uint32_t pid) {

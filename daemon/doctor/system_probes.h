@@ -9,6 +9,11 @@ namespace tutti {
 std::string first_line(const std::string& path);
 
 FileView look_at_file(const std::string& path);
+// Whether files can be made there: RESOURCE_EXHAUSTED without space, PERMISSION_DENIED on a
+// read-only file system. Leaves nothing there, and writes only where this user may.
+Status check_space(const std::string& directory);
+// NOT_FOUND, PERMISSION_DENIED: no program that can be executed.
+Status check_program(const std::string& path);
 // The user of a process; nullopt: there is none.
 std::optional<uint32_t> user_of(uint32_t pid);
 // For the process `pid`, or for this one where that is 0.

@@ -28,7 +28,8 @@ TEST(DiagnosisPart, RanksOfAHostThatDidNotTellOfThemAreNotAccused) {
   const Diagnosis found = job.verdict();
   EXPECT_EQ(found.verdict, Verdict::unanswered);
   EXPECT_EQ(found.sentence,
-            "ranks 0, 1 called all_reduce #17 14 s ago and wait; which ranks did not is not known");
+            "ranks 0, 1 called all_reduce #17 14 s ago and wait; which ranks did not is not known, "
+            "as host b does not tell");
   EXPECT_THAT(found.evidence, ElementsAre("host b did not answer (unreachable: timeout): what its "
                                           "ranks called is not known"));
 }
@@ -118,7 +119,7 @@ Job both(const Job& one, const Job& other) {
 }
 
 // For a job whose workers are gone.
-void end(Job& job, uint32_t epoch) {
+void end_in_epoch(Job& job, uint32_t epoch) {
   for (const int host : {0, 1}) {
     job.status.mutable_agents(host)->clear_workers();
     job.traced(host).set_ended(true);
@@ -130,7 +131,7 @@ TEST(DiagnosisPart, AnEndedJobOfAnotherUserIsNotMixedIn) {
   Job other;
   for (const int rank : {0, 1, 2}) other.call(rank, 0, 60 * kSecond);
   set_owner(other, 1001);
-  end(other, 7);
+  end_in_epoch(other, 7);
   Job job;
   job.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
   set_owner(job, 1002);
@@ -230,7 +231,7 @@ TEST(DiagnosisPart, ACallThatTheWorkerRefusedIsNotBlamedOnWhoDidNotCall) {
 TEST(DiagnosisPart, ARunningEpochCountsMoreThanAnEndedOneOfAHigherNumber) {
   Job old;
   for (const int rank : {0, 1, 2}) old.call(rank, 0, 60 * kSecond);
-  end(old, 7);
+  end_in_epoch(old, 7);
   Job job;
   job.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
   EXPECT_EQ(both(old, job).verdict().verdict, Verdict::running);
@@ -240,7 +241,7 @@ TEST(DiagnosisPart, ARunningEpochCountsMoreThanAnEndedOneOfAHigherNumber) {
 TEST(DiagnosisPart, WhoJoinsAgainIsNotJudgedByAnEndedEpoch) {
   Job old;
   for (const int rank : {0, 1, 2}) old.call(rank, 0, 60 * kSecond);
-  end(old, 7);
+  end_in_epoch(old, 7);
   Job job;
   job.trace.clear_hosts();
   for (const int host : {0, 1}) {

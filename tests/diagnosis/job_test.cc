@@ -12,7 +12,10 @@ namespace tutti::testing {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(Diagnosis, AnUnknownJobHasNone) {
   const Diagnosis found = diagnose("other", Job().status, Job().trace);
@@ -95,6 +98,119 @@ TEST(Diagnosis, WhoHasNotJoinedIsNamed) {
   EXPECT_THAT(found.evidence, Contains("host a: ranks 0, 1 joined, for 14 s"));
 }
 
+// The worker of the other host has not heard of it.
+TEST(Diagnosis, ANextEpochOfFewerRanksMissesNoneOfThoseBefore) {
+  Job job;
+  job.worker(0).set_world_size(3);
+  job.worker(0).set_joining_ms(200);
+  for (v1::RankReport& rank : *job.worker(0).mutable_ranks()) rank.set_epoch(0);
+  job.worker(1).clear_ranks();
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.sentence, "rank 2 of 3 has not joined; the others wait");
+  EXPECT_THAT(found.evidence, Contains("host a: ranks 0, 1 joined"));
+}
+
+TEST(Diagnosis, WhyAllJoinsFailedIsSaid) {
+  Job job;
+  job.trace.clear_hosts();
+  for (const int host : {0, 1}) {
+    job.worker(host).set_state("joining");
+    job.worker(host).set_epoch(0);
+    job.worker(host).clear_ranks();
+  }
+  v1::Failure& failed = *job.worker(1).mutable_failed_join();
+  failed.mutable_status()->set_message("job \"demo\": rank 3 of 4 has not joined");
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::not_joined);
+  EXPECT_EQ(found.sentence, "no rank is there any more: job \"demo\": rank 3 of 4 has not joined");
+  failed.mutable_status()->set_code(static_cast<int>(Code::deadline_exceeded));
+  failed.set_time_ms(2);
+  v1::Failure& cause = *job.worker(0).mutable_failed_join();
+  cause.mutable_status()->set_code(static_cast<int>(Code::failed_precondition));
+  cause.mutable_status()->set_message("the ranks disagree on the world size");
+  cause.set_time_ms(1);
+  EXPECT_EQ(job.verdict().sentence,
+            "no rank is there any more: the ranks disagree on the world size");
+}
+
+TEST(Diagnosis, WhatIsNotKnownOfAJobThatRunsIsSaid) {
+  Job job;
+  job.all_run(100, 10 * kMillisecond, 1'300 * kMillisecond);
+  job.status.mutable_agents(1)->set_state("unreachable: timeout");
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::running);
+  EXPECT_THAT(found.sentence, HasSubstr("operations a second, the last one 1 s ago"));
+  EXPECT_THAT(found.sentence, HasSubstr("; but host b (b:7601) is unreachable: timeout"));
+}
+
+TEST(Diagnosis, AnOperationThatFailedBeforeIsEvidence) {
+  Job job;
+  job.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
+  v1::Failure& failed = *job.worker(0).mutable_failure();
+  job.worker(0).mutable_pass()->set_host("a");
+  failed.set_epoch(1);
+  failed.set_time_ms((kNow - 20 * kSecond) / kMillisecond);
+  failed.mutable_status()->set_code(4);
+  failed.mutable_status()->set_message("all_reduce #3 timed out after 500 ms");
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::running);
+  EXPECT_THAT(found.evidence, Contains("an operation had failed 20 s ago: all_reduce #3 timed out "
+                                       "after 500 ms"));
+}
+
+TEST(Diagnosis, MissingRanksOfALoneCoordinatorAreElsewhere) {
+  Job job;
+  job.trace.clear_hosts();
+  job.status.mutable_agents()->RemoveLast();
+  v1::AgentReport& agent = *job.status.mutable_agents(0);
+  for (v1::RankReport& rank : *job.worker(0).mutable_ranks()) rank.set_epoch(0);
+  agent.set_address("10.0.0.1:7601");
+  EXPECT_THAT(job.verdict().evidence, Not(Contains(StartsWith("no other agent"))));
+  agent.set_coordinator(true);
+  EXPECT_THAT(job.verdict().evidence,
+              Contains("no other agent is registered with host a, which coordinates; for ranks "
+                       "elsewhere see tutti doctor on their hosts"));
+  agent.set_coordinator_setting("head:7601");
+  EXPECT_THAT(job.verdict().evidence,
+              Contains("no other agent is registered with host a, which coordinates as head:7601 "
+                       "leads to it; for ranks elsewhere see that getent hosts head says the same "
+                       "on their hosts"));
+  agent.set_address("127.0.0.1:7601");
+  EXPECT_THAT(job.verdict().evidence, Not(Contains(StartsWith("no other agent"))));
+}
+
+v1::RefusedJoin& refuse(Job& job, uint32_t rank, const std::string& host, uint64_t ago_ms) {
+  v1::RefusedJoin& join = *job.status.mutable_agents(0)->add_refused_joins();
+  join.set_job("demo");
+  join.set_rank(rank);
+  join.set_host(host);
+  join.mutable_status()->set_message("host " + host + " speaks protocol version 9");
+  join.set_ago_ms(ago_ms);
+  return join;
+}
+
+TEST(Diagnosis, TheCoordinatorsRefusalOfAMissingRankIsQuoted) {
+  Job job;
+  job.trace.clear_hosts();
+  job.status.mutable_agents()->RemoveLast();
+  job.worker(0).set_state("joining");
+  job.worker(0).set_joining_ms(14'000);
+  for (v1::RankReport& rank : *job.worker(0).mutable_ranks()) rank.set_epoch(0);
+  refuse(job, 0, "x", 1'000);   // It has joined since.
+  refuse(job, 2, "y", 80'000);  // Long before the others came.
+  refuse(job, 2, "z", 2'000).set_job("other");
+  EXPECT_EQ(job.verdict().sentence, "ranks 2, 3 of 4 have not joined; the others wait for 14 s");
+  refuse(job, UINT32_MAX, "d", 9'000);  // It showed no pass that counts.
+  refuse(job, 3, "c", 3'000);
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::not_joined);
+  EXPECT_EQ(found.sentence,
+            "ranks 2, 3 of 4 have not joined; the others wait for 14 s; the coordinator refused "
+            "host c 3 s ago: host c speaks protocol version 9");
+  EXPECT_THAT(found.evidence, Contains("the coordinator refused host d 9 s ago: host d speaks "
+                                       "protocol version 9"));
+}
+
 TEST(Diagnosis, HostsThatDoNotAnswerAreEvidence) {
   Job job;
   v1::AgentReport& agent = *job.status.add_agents();
@@ -102,6 +218,8 @@ TEST(Diagnosis, HostsThatDoNotAnswerAreEvidence) {
   agent.set_address("c:7601");
   agent.set_state("unreachable: timeout");
   EXPECT_THAT(job.verdict().evidence, Contains("host c (c:7601) is unreachable: timeout"));
+  agent.clear_host();  // As of a coordinator that was never reached.
+  EXPECT_THAT(job.verdict().evidence, Contains("host c:7601 is unreachable: timeout"));
 }
 
 TEST(Diagnosis, RanksThatDisagreeAreQuoted) {
@@ -159,8 +277,21 @@ TEST(Diagnosis, WhoIsBehindIsNamedWithProcessAndTime) {
   EXPECT_EQ(found.verdict, Verdict::behind);
   EXPECT_EQ(found.sentence, "rank 1 (host a, pid 101) is 3 operations behind, last seen 13 s ago");
   EXPECT_THAT(found.evidence,
-              Contains("ranks 0, 2, 3 in all_reduce #5 (all_reduce f32[100] sum) for 13 s"));
+              ElementsAre("ranks 0, 2, 3 in all_reduce #5 (all_reduce f32[100] sum) for 13 s",
+                          "next: py-spy dump --pid 101 on host a; tutti trace demo"));
   EXPECT_FALSE(is_healthy(found.verdict));
+}
+
+// Who copies the line into a shell runs nothing that the job's user chose.
+TEST(Diagnosis, TheNextStepHasTheJobsNameAsOneWord) {
+  const std::string name = "a; rm 'x'";
+  Job job;
+  for (const int rank : {0, 1, 2}) job.call(rank, 0, 5 * kSecond);
+  for (v1::AgentReport& agent : *job.status.mutable_agents())
+    for (v1::WorkerReport& worker : *agent.mutable_workers()) worker.set_job(name);
+  for (v1::HostTrace& host : *job.trace.mutable_hosts()) host.set_job(name);
+  EXPECT_EQ(diagnose(name, job.status, job.trace).evidence.back(),
+            "next: py-spy dump --pid 103 on host b; tutti trace 'a; rm '\\''x'\\'''");
 }
 
 TEST(Diagnosis, NobodyIsBehindOneThatDied) {
@@ -223,19 +354,6 @@ TEST(Diagnosis, OnlyMembersOfASubgroupCanBeBehindInIt) {
   EXPECT_THAT(found.evidence, Contains(HasSubstr("rank 0 in all_reduce #0 of group 7")));
 }
 
-// As a receiver does: it waits before there is a message.
-TEST(Diagnosis, WhoWaitsForAMessageIsNotBehindAndNorIsTheSender) {
-  Job job;
-  job.all_run(5, kMillisecond, 9 * kSecond);
-  job.add_group(0, 7, {0, 1}, 2);
-  v1::TracedOperation& receive = job.call(1, 0, 8 * kSecond);
-  receive.set_group(7);
-  receive.set_collective(static_cast<uint32_t>(Collective::broadcast));
-  EXPECT_EQ(job.verdict().verdict, Verdict::idle);
-  receive.set_root(1);
-  EXPECT_EQ(job.verdict().verdict, Verdict::behind);
-}
-
 TEST(Diagnosis, WhoseOlderCallsAreNotKnownIsNotAccused) {
   Job job;
   for (const int rank : {0, 1, 2}) job.call(rank, 0, 5 * kSecond);
@@ -248,6 +366,17 @@ TEST(Diagnosis, AWorkerThatDoesNotAnswerIsEvidence) {
   job.worker(1).set_pid(77);
   job.worker(1).set_silent(true);
   EXPECT_THAT(job.verdict().evidence, Contains("the worker of host b (pid 77) does not answer"));
+}
+
+TEST(Diagnosis, AJobOfALostHostIsNotIdle) {
+  Job job;
+  job.all_run(5, kMillisecond, 9 * kSecond);
+  job.trace.mutable_hosts()->DeleteSubrange(1, 1);
+  EXPECT_EQ(job.verdict().verdict, Verdict::idle) << "as after a restart";
+  job.status.mutable_agents(1)->set_lost(true);
+  job.status.mutable_agents(1)->set_state("lost 20 s ago");
+  EXPECT_EQ(job.verdict().verdict, Verdict::unanswered);
+  EXPECT_THAT(job.verdict().sentence, HasSubstr("; but host b (b:7601) was lost"));
 }
 
 TEST(Diagnosis, AWorkHandleThatNobodyAsksForIsNoWait) {
@@ -267,44 +396,6 @@ TEST(Diagnosis, AFailedOperationIsNamed) {
   const Diagnosis found = job.verdict();
   EXPECT_EQ(found.verdict, Verdict::operation_failed);
   EXPECT_EQ(found.sentence, "all_reduce #5 of rank 0 (host a, pid 100) failed with INTERNAL");
-}
-
-void add_link(Job& job, const std::string& from, const std::string& to, double byte_us) {
-  v1::LinkTime& link = *job.worker(0).mutable_tuning()->add_links();
-  link.set_from(from);
-  link.set_to(to);
-  link.set_byte_us(byte_us);
-}
-
-TEST(Diagnosis, ASlowLinkIsComparedWithTheOthers) {
-  Job job;
-  job.all_run(5, kMillisecond, kSecond);
-  for (const auto& [from, to] : {std::pair("b", "a"), {"a", "c"}, {"c", "a"}, {"b", "c"}})
-    add_link(job, from, to, 0.001);
-  add_link(job, "a", "b", 0.0901);
-  const Diagnosis found = job.verdict();
-  EXPECT_EQ(found.verdict, Verdict::slow_link);
-  EXPECT_EQ(found.sentence, "link a->b moves 1/90 of the median of the others");
-  EXPECT_THAT(found.evidence, Contains("link a->b: 10.58 MiB/s, others 953.7 MiB/s"));
-}
-
-TEST(Diagnosis, ASlowHostSlowsAllItsLinks) {
-  Job job;
-  job.all_run(5, kMillisecond, kSecond);
-  for (const auto& [from, to] : {std::pair("a", "b"), {"b", "a"}}) add_link(job, from, to, 0.001);
-  for (const auto& [from, to] : {std::pair("a", "c"), {"c", "a"}, {"b", "c"}, {"c", "b"}})
-    add_link(job, from, to, 0.02);
-  const Diagnosis found = job.verdict();
-  EXPECT_EQ(found.verdict, Verdict::slow_link);
-  EXPECT_EQ(found.evidence.size(), 4u);
-}
-
-TEST(Diagnosis, LinksThatDifferATwofoldAreNotSlow) {
-  Job job;
-  job.all_run(5, kMillisecond, kSecond);
-  add_link(job, "a", "b", 0.001);
-  add_link(job, "b", "a", 0.002);
-  EXPECT_EQ(job.verdict().verdict, Verdict::running);
 }
 
 // Operations of 250 ms, of which rank 3 takes the last 200 ms to call. Host b's clock is a minute
@@ -329,6 +420,19 @@ Job late_job(uint64_t late_ns) {
     }
   }
   return job;
+}
+
+// Rank 3 is gone, so rank 1 went, whom rank 0 then missed; no host has said so yet.
+TEST(Diagnosis, WhatFailedFirstIsTheCauseOfWhatFailedAfterIt) {
+  Job job;
+  job.all_run(5, kMillisecond, 14 * kSecond);
+  for (const int host : {0, 1}) job.add_group(host, 7, {host == 0 ? 1U : 3U}, 2);
+  job.add_group(0, 8, {0, 1}, 2);
+  job.ended(1, 0, 10 * kSecond, kSecond, Code::unavailable).set_group(7);
+  job.ended(0, 0, 10 * kSecond, 2 * kSecond, Code::unavailable).set_group(8);
+  EXPECT_EQ(job.verdict().sentence,
+            "rank 3 (host b, pid 103) took no part in all_reduce #0 of group 7, which failed with "
+            "UNAVAILABLE");
 }
 
 TEST(Diagnosis, WhoIsAlwaysTheLastIsLateWhateverTheClocksSay) {

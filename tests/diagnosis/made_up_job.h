@@ -26,6 +26,7 @@ class Job {
       agent.set_time_ms(kNow / kMillisecond);
       v1::WorkerReport& worker = *agent.add_workers();
       worker.set_job("demo");
+      worker.mutable_pass()->set_host(name);
       worker.set_world_size(4);
       worker.set_epoch(1);
       worker.set_state("running");

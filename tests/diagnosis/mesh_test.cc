@@ -8,9 +8,11 @@
 namespace tutti::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
@@ -39,6 +41,30 @@ TEST(DiagnosisMesh, AHealthyJobHasNoAlarm) {
   EXPECT_EQ(mesh.jobs[0].diagnosis.verdict, Verdict::running);
   EXPECT_THAT(doings(mesh), ElementsAre("", "", "", ""));
   EXPECT_EQ(mesh.jobs[0].missing, 0u);
+}
+
+TEST(DiagnosisMesh, ANodeToWhichAnothersNameLeadsIsDoubtfulWhileRanksWaitAndNoAlarm) {
+  Job job;
+  job.trace.clear_hosts();
+  job.status.mutable_agents()->RemoveLast();
+  v1::AgentReport& agent = *job.status.mutable_agents(0);
+  agent.set_address("10.0.0.1:7601");
+  agent.set_coordinator(true);
+  agent.set_coordinator_setting("head:7601");
+  EXPECT_EQ(found_of(job).doubtful_coordinator, "") << "nobody waits";
+  for (v1::RankReport& rank : *job.worker(0).mutable_ranks()) rank.set_epoch(0);
+  const MeshDiagnosis mesh = found_of(job);
+  EXPECT_EQ(mesh.doubtful_coordinator, "a");
+  EXPECT_THAT(mesh.nodes, ElementsAre(Grade::ok)) << "it may be an alias";
+  EXPECT_THAT(mesh.alarms, IsEmpty());
+  for (const std::string own :
+       {"", "a:7601", "a.example.org:7601", "10.0.0.1:7601", "[::2]:7601"}) {
+    agent.set_coordinator_setting(own);
+    EXPECT_EQ(found_of(job).doubtful_coordinator, "") << own;
+  }
+  agent.set_coordinator_setting("head:7601");
+  job.status.add_agents()->set_host("b");
+  EXPECT_EQ(found_of(job).doubtful_coordinator, "") << "another is registered";
 }
 
 TEST(DiagnosisMesh, RanksWaitForThoseThatHaveNotCalled) {
@@ -121,6 +147,31 @@ TEST(DiagnosisMesh, AlarmsAreOfNodesGpusAndJobsThatFail) {
   EXPECT_THAT(alarms,
               ElementsAre("GPU 3 of a failed: XID 79", "Node 10.0.0.9:7601 is unreachable: timeout",
                           "Job demo epoch 1 failed: the worker of host b is lost"));
+}
+
+TEST(DiagnosisMesh, ALostNodeIsAnAlarmAndEvidenceOfItsJobsAlone) {
+  Job job;
+  job.all_run(100, 10 * kMillisecond, 10 * kMillisecond);
+  v1::AgentReport& lost = *job.status.mutable_agents(1);
+  lost.set_state("lost 20 s ago");
+  lost.set_lost(true);
+  lost.clear_time_ms();
+  job.trace.mutable_hosts()->RemoveLast();
+  const std::string said =
+      "host b (b:7601) was lost 20 s ago: its agent ended or cannot be reached; what its ranks "
+      "called is not known";
+  MeshDiagnosis mesh = found_of(job);
+  EXPECT_THAT(mesh.nodes, ElementsAre(Grade::ok, Grade::fail));
+  ASSERT_THAT(mesh.alarms, SizeIs(1));
+  EXPECT_EQ(mesh.alarms[0].subject, "Node b");
+  EXPECT_EQ(mesh.alarms[0].finding, "was lost 20 s ago: its agent ended or cannot be reached");
+  EXPECT_THAT(mesh.jobs.at(0).diagnosis.evidence, Contains(said));
+  EXPECT_THAT(mesh.jobs.at(0).diagnosis.evidence, Not(Contains(HasSubstr("has no record"))));
+  EXPECT_THAT(mesh.jobs.at(0).ranks, SizeIs(4));
+  lost.mutable_workers(0)->set_job("other");
+  mesh = found_of(job);
+  ASSERT_EQ(mesh.jobs.at(0).key.first, "demo");
+  EXPECT_THAT(mesh.jobs[0].diagnosis.evidence, Not(Contains(HasSubstr("was lost"))));
 }
 
 TEST(DiagnosisMesh, RanksThatLeftAndRanksThatHaveNotCome) {

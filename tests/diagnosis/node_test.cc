@@ -21,6 +21,7 @@ v1::AgentReport agent(const std::string& host) {
   report.set_pid(11);
   report.set_state("serving");
   report.set_version("0.1.0");
+  report.set_protocol(8);
   report.set_time_ms(1'000'050);
   return report;
 }
@@ -36,8 +37,11 @@ NodeView healthy() {
   node.config_exists = true;
   node.has_agent_token = true;
   node.version = "0.1.0";
+  node.protocol = 8;
   node.hostname = "b";
   node.own = agent("b");
+  node.own.set_coordinator_address("a:7601");
+  node.own.set_coordinator_state("connected");
   *node.agents.add_agents() = agent("a");
   *node.agents.add_agents() = agent("b");
   node.asked_ms = 1'000'000;
@@ -66,7 +70,7 @@ Check find(const std::vector<Check>& checks, const std::string& subject) {
 
 TEST(DiagnosisNode, AHealthyNodeHasNothingToFix) {
   const std::vector<Check> checks = examine(healthy());
-  EXPECT_EQ(checks.size(), 22u);
+  EXPECT_EQ(checks.size(), 23u);
   for (const Check& check : checks) {
     EXPECT_EQ(check.grade, Grade::ok) << check.subject << ": " << check.finding;
     EXPECT_NE(check.finding, "") << check.subject;
@@ -132,6 +136,15 @@ const std::vector<Fault> kConfigurationFaults = {
      [](NodeView& n) { n.socket_dir.mode = 0777; }},
     {"directories", Grade::warn, "cannot reach the socket", "chmod o+x",
      [](NodeView& n) { n.socket_dir.mode = 0750; }},
+    {"directories", Grade::fail, "/run/tutti is full", "free space there",
+     [](NodeView& n) { n.run_dir_space = resource_exhausted("/run/tutti is full"); }},
+    {"directories", Grade::fail, "is on a read-only file system", "ReadWritePaths=",
+     [](NodeView& n) {
+       n.run_dir_space = permission_denied("/run/tutti is on a read-only file system");
+     }},
+    {"worker", Grade::fail, "there is no /usr/bin/tutti-worker: every join fails",
+     "install tutti-worker",
+     [](NodeView& n) { n.worker_binary = not_found("there is no /usr/bin/tutti-worker"); }},
     {"certificates", Grade::fail, "tls.key is missing", "docs/tls.md",
      [](NodeView& n) { n.certificates = not_found("tls.key is missing"); }},
     {"certificates", Grade::warn, "tls.key cannot be read", "as root",
@@ -150,10 +163,44 @@ const std::vector<Fault> kConfigurationFaults = {
 const std::vector<Fault> kMeshFaults = {
     {"agent", Grade::fail, "no agent at /run", "systemctl start tuttid",
      [](NodeView& n) { n.agent = unavailable("no agent at /run/tutti/tuttid.sock"); }},
+    {"agent", Grade::fail, "this tool speaks protocol version 8, tuttid on host b version 9",
+     "install the same release",
+     [](NodeView& n) {
+       n.agent = failed_precondition(
+           "this tool speaks protocol version 8, tuttid on host b version 9; install the same "
+           "release");
+     }},
     {"agent", Grade::warn, "is draining", "tutti drain --undo",
      [](NodeView& n) { n.own.set_state("draining"); }},
     {"versions", Grade::warn, "tuttid is 0.0.9 on a", "restart tuttid",
      [](NodeView& n) { other(n).set_version("0.0.9"); }},
+    {"versions", Grade::fail, "a speaks protocol version 9, this tool version 8", "one release",
+     [](NodeView& n) { other(n).set_protocol(9); }},
+    {"mesh", Grade::fail, "a (a:7601) was lost 20 s ago", "tutti doctor there",
+     [](NodeView& n) {
+       other(n).set_state("lost 20 s ago");
+       other(n).set_lost(true);
+     }},
+    {"coordinator", Grade::fail, "the coordinator a:7601 refuses this agent: wrong token",
+     "give both the same token_file",
+     [](NodeView& n) {
+       n.own.set_coordinator_state(
+           "unreachable for 12 s: the coordinator a:7601 refuses this agent: wrong token; give "
+           "both the same token_file");
+     }},
+    {"coordinator", Grade::fail, "nobody coordinates, so that no job can be joined",
+     "see the check etcd",
+     [](NodeView& n) {
+       use_etcd(n);
+       n.own.clear_coordinator_state();
+       n.own.clear_coordinator_address();
+       n.own.set_etcd_state("connected");
+     }},
+    {"etcd", Grade::fail, "unreachable for 47 s: no leader", "more than half of the members",
+     [](NodeView& n) {
+       use_etcd(n);
+       n.own.set_etcd_state("unreachable for 47 s: no leader");
+     }},
     {"mesh", Grade::fail, "the coordinator does not answer", "the coordinator runs",
      [](NodeView& n) { n.mesh = unavailable("the coordinator does not answer"); }},
     {"mesh", Grade::fail, "a (a:7601) is unreachable: timeout", "tutti doctor there",
@@ -167,7 +214,10 @@ const std::vector<Fault> kMeshFaults = {
     {"listen", Grade::fail, "Address already in use", "ss -ltnp",
      [](NodeView& n) { n.listen = unavailable("cannot listen: Address already in use"); }},
     {"coordinator", Grade::fail, "Connection refused", "firewalls",
-     [](NodeView& n) { n.coordinator = unavailable("a:7601: Connection refused"); }},
+     [](NodeView& n) {
+       n.own.clear_coordinator_state();
+       n.coordinator = unavailable("a:7601: Connection refused");
+     }},
     {"tokens", Grade::fail, "through etcd", "role=agent",
      [](NodeView& n) {
        use_etcd(n);
@@ -222,10 +272,16 @@ const std::vector<Fault> kMeshFaults = {
      [](NodeView& n) { n.settings.metrics_listen = "127.0.0.1:9464"; }},
     {"data_ports", Grade::warn, "1 of 10", "more", [](NodeView& n) { n.data_ports_taken = 9; }},
     {"data_ports", Grade::fail, "0 of 10", "more", [](NodeView& n) { n.data_ports_taken = 10; }},
-    {"congestion", Grade::warn, "the kernel lacks cubic", "modprobe tcp_cubic",
-     [](NodeView& n) { n.congestion_available = "reno bbr"; }},
-    {"congestion", Grade::warn, "may not choose cubic", "=\"reno cubic\"",
-     [](NodeView& n) { n.congestion_allowed = "reno"; }},
+    {"congestion", Grade::warn, "the kernel lacks bbr", "modprobe tcp_bbr",
+     [](NodeView& n) {
+       n.settings.tcp_congestion = "bbr";
+       n.congestion_available = "reno cubic";
+     }},
+    {"congestion", Grade::warn, "may not choose bbr", "=\"reno cubic bbr\"",
+     [](NodeView& n) {
+       n.settings.tcp_congestion = "bbr";
+       n.congestion_available = "reno cubic bbr";
+     }},
     {"mtu", Grade::warn, "may have 1400 bytes, but eth0 sends 1500", "same MTU",
      [](NodeView& n) { n.paths[0].path_mtu = 1400; }},
     {"mtu", Grade::fail, "no route to a", "ip route get a",
@@ -286,6 +342,57 @@ void expect_found(const std::vector<Fault>& faults) {
 TEST(DiagnosisNode, FindsFaultsOfTheConfiguration) { expect_found(kConfigurationFaults); }
 TEST(DiagnosisNode, FindsFaultsOfTheMeshAndTheNetwork) { expect_found(kMeshFaults); }
 TEST(DiagnosisNode, FindsFaultsOfTheMachine) { expect_found(kMachineFaults); }
+
+// Debian's kernel lets users choose what its own default is, and nothing else.
+TEST(DiagnosisNode, TheDefaultCongestionControlIsNoFault) {
+  NodeView node = healthy();
+  node.congestion_available = node.congestion_allowed = "reno bbr";
+  const Check found = find(examine(node), "congestion");
+  EXPECT_EQ(found.grade, Grade::ok);
+  EXPECT_THAT(found.finding, HasSubstr("it allows them only reno bbr"));
+}
+
+// One cause is one failure.
+TEST(DiagnosisNode, AMeshThatIsNotJoinedIsNotJudged) {
+  NodeView node = healthy();
+  node.own.set_coordinator_state("unreachable for 12 s: wrong token; give both the same token");
+  other(node).set_state("unreachable: wrong token");
+  const Check found = find(examine(node), "mesh");
+  EXPECT_EQ(found.grade, Grade::warn);
+  EXPECT_THAT(found.remedy, HasSubstr("the check coordinator"));
+}
+
+TEST(DiagnosisNode, AHostWhoseNameIsNotKnownHasItsAddress) {
+  NodeView node = healthy();
+  other(node).clear_host();
+  other(node).set_address("10.0.0.1:7601");
+  other(node).set_state("refuses this agent: wrong token; give both the same token_file");
+  node.paths = {{"", "10.0.0.1:7601", "", 0, 0, false}};
+  EXPECT_EQ(find(examine(node), "mesh").finding,
+            "10.0.0.1:7601 refuses this agent: wrong token; give both the same token_file");
+  EXPECT_EQ(find(examine(node), "mtu").finding, "there is no route to 10.0.0.1:7601");
+}
+
+TEST(DiagnosisNode, ACoordinatorAloneByAnotherHostsNameIsSaidAndHealthy) {
+  NodeView node = healthy();
+  node.own.set_coordinator(true);
+  node.own.clear_coordinator_state();
+  node.own.set_coordinator_setting("head:7601");
+  node.agents.clear_agents();
+  *node.agents.add_agents() = node.own;
+  const Check found = find(examine(node), "coordinator");
+  EXPECT_EQ(found.grade, Grade::ok) << "head may be an alias of this node";
+  EXPECT_EQ(found.finding,
+            "this node's agent coordinates itself, as head:7601 leads to it, and no other agent is "
+            "registered there");
+}
+
+TEST(DiagnosisNode, WhereNoOtherAgentIsThereIsNothingToCompare) {
+  NodeView node = healthy();
+  node.agents.mutable_agents()->DeleteSubrange(0, 1);
+  EXPECT_EQ(find(examine(node), "mesh").finding, "this node's agent is the only one");
+  EXPECT_EQ(find(examine(node), "clocks").finding, "there is no other agent's to compare");
+}
 
 TEST(DiagnosisNode, ALoneNodeWithDefaultsIsHealthy) {
   NodeView node = healthy();

@@ -1,6 +1,8 @@
 // What `tutti doctor` sees of real files, ports and libraries, without an agent.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -84,6 +86,30 @@ TEST_F(DoctorView, ARunDirectoryThatOthersMayWrite) {
   expect("directories", Grade::ok, "and to nobody else");
   chmod(directory_.c_str(), 0777);
   expect("directories", Grade::fail, "others may write to " + directory_.string());
+}
+
+TEST_F(DoctorView, AFullOrReadOnlyRunDirectory) {
+  if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    GTEST_SKIP() << "only root may mount";
+  const char* target = directory_.c_str();
+  ASSERT_EQ(mount("none", target, "tmpfs", 0, "size=2m,mode=0755"), 0);
+  expect("directories", Grade::ok, "and to nobody else");
+  std::ofstream(directory_ / "ballast") << std::string(1'500'000, 'x');
+  expect("directories", Grade::fail, directory_.string() + " is full: ");
+  std::filesystem::remove(directory_ / "ballast");
+  ASSERT_EQ(mount("none", target, "tmpfs", MS_REMOUNT | MS_RDONLY, nullptr), 0);
+  expect("directories", Grade::fail, directory_.string() + " is on a read-only file system");
+  EXPECT_EQ(umount(target), 0);
+}
+
+TEST_F(DoctorView, AWorkerThatIsNotThereOrNoProgram) {
+  expect("worker", Grade::ok, "the one beside tuttid");
+  options_.settings.worker_binary = directory_ / "worker";
+  expect("worker", Grade::fail, "there is no " + options_.settings.worker_binary);
+  std::ofstream(options_.settings.worker_binary) << "#!/bin/sh\n";
+  expect("worker", Grade::fail, "cannot be executed");
+  chmod(options_.settings.worker_binary.c_str(), 0755);
+  expect("worker", Grade::ok, "can be executed");
 }
 
 TEST_F(DoctorView, AddressesThatOthersCannotReach) {
