@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/base/status.h"
+#include "daemon/cli/plan_report.h"
 #include "proto/types.h"
 
 namespace tutti {
@@ -83,6 +84,7 @@ struct PlanOptions {
   int per_host = 1;
   double link_us = 50;
   double link_gbps = 100;
+  PlanHost host;
   std::string job;  // If set, use the links that this job measured.
   std::string address;
   bool json = false;
@@ -97,12 +99,34 @@ struct ExplainOptions {
 // 1 where something is the matter, 2 where there is no such job.
 int explain_command(const ExplainOptions& options);
 
+struct JobsOptions {
+  std::string address;
+  bool all = false;  // Also those that ended.
+  bool json = false;
+};
+int jobs_command(const JobsOptions& options);
+
 struct TopOptions {
   std::string address;
   std::string job;  // The ranks of this job alone; empty: of all.
   bool once = false;
 };
 int top_command(const TopOptions& options);
+
+struct DrainOptions {
+  std::string address;
+  bool undo = false;
+  bool wait = false;    // Until the node has no job.
+  std::string timeout;  // Of that, such as "10m"; empty: none.
+};
+int drain_command(const DrainOptions& options);
+
+struct StopOptions {
+  std::string address;
+  std::string job;    // Empty: the agent,
+  bool jobs = false;  // and its jobs.
+};
+int stop_command(const StopOptions& options);
 
 struct DoctorFlags {
   std::string config;
@@ -116,5 +140,9 @@ int doctor_command(const DoctorFlags& flags);
 // Returns 0 for OK; else prints "tutti: <message>" and returns 2 for INVALID_ARGUMENT, 1 for
 // others.
 int report_status(const Status& status);
+
+// `status`; if it is NOT_FOUND, with the name of the job that the agent at `address` knows and that
+// is spelt most like `job`.
+Status suggest_job(const Status& status, const std::string& address, const std::string& job);
 
 }  // namespace tutti

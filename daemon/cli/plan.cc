@@ -58,6 +58,8 @@ Result<PlanQuestion> parse_question(const PlanOptions& options) {
   question.collective = *collective;
   question.bytes = *bytes;
   question.per_host = options.per_host;
+  question.host = options.host;
+  if (const Status status = check_host(question.host); !status.ok()) return status;
   question.hosts = options.hosts.empty() ? usual_host_counts() : options.hosts;
   for (const int hosts : question.hosts)
     if (hosts < 1 || hosts > kHostsMax)
@@ -71,10 +73,12 @@ Result<PlanQuestion> parse_question(const PlanOptions& options) {
 
 int strategy_command(const StrategyOptions& options) {
   if (!options.strategy.empty())
-    return report_status(
-        admin_set_strategy(options.address, options.job, options.strategy, kCallTimeoutMs));
+    return report_status(suggest_job(
+        admin_set_strategy(options.address, options.job, options.strategy, kCallTimeoutMs),
+        options.address, options.job));
   const Result<v1::WorkerReport> leader = ask_leader(options.address, options.job);
-  if (!leader.ok()) return report_status(leader.status());
+  if (!leader.ok())
+    return report_status(suggest_job(leader.status(), options.address, options.job));
   return print(options.json ? strategy_json(*leader) + "\n" : strategy_text(*leader));
 }
 

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <cctype>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/text.h"
 
 namespace tutti {
 namespace {
+
+constexpr size_t kStateBytesMax = 32;
 
 std::string duration(uint64_t ms) {
   const uint64_t seconds = ms / 1000;
@@ -16,19 +20,39 @@ std::string duration(uint64_t ms) {
   return std::to_string(seconds / 3600) + " h";
 }
 
-std::string ranks_of(const v1::WorkerReport& worker) {
+// "1-3,5", ascending, each once: a rank that joins again is there twice for a while.
+std::string indices_of(std::vector<uint32_t> indices) {
+  std::ranges::sort(indices);
+  indices.erase(std::unique(indices.begin(), indices.end()), indices.end());
   std::string out;
-  for (const v1::RankReport& rank : worker.ranks())
-    out += (out.empty() ? "" : ",") + std::to_string(rank.rank());
+  for (size_t first = 0, next = 0; first < indices.size(); first = next) {
+    for (next = first + 1; next < indices.size() && indices[next] == indices[next - 1] + 1;) ++next;
+    out += (out.empty() ? "" : ",") + std::to_string(indices[first]);
+    if (next - first > 1) out += "-" + std::to_string(indices[next - 1]);
+  }
+  return out;
+}
+
+std::string ranks_of(const v1::WorkerReport& worker) {
+  std::vector<uint32_t> ranks;
+  for (const v1::RankReport& rank : worker.ranks()) ranks.push_back(rank.rank());
+  const std::string out = indices_of(std::move(ranks));
   return (out.empty() ? "-" : out) + " of " + std::to_string(worker.world_size());
+}
+
+// What does not fit in a column stands below the table in full.
+std::string state_cell(const std::string& state) {
+  return state.size() <= kStateBytesMax ? state : state.substr(0, kStateBytesMax - 3) + "...";
 }
 
 std::string agents_table(const v1::StatusReply& reply) {
   Table table({"HOST", "ADDRESS", "PID", "STATE", "JOBS", "UP", "VERSION"});
   for (const v1::AgentReport& agent : reply.agents())
     table.add({agent.host() + (agent.coordinator() ? "*" : ""), agent.address(),
-               std::to_string(agent.pid()), agent.state(), std::to_string(agent.workers_size()),
-               duration(agent.uptime_ms()), agent.version()});
+               agent.pid() == 0 ? "-" : std::to_string(agent.pid()), state_cell(agent.state()),
+               std::to_string(agent.workers_size()),
+               agent.pid() == 0 ? "-" : duration(agent.uptime_ms()),
+               agent.version().empty() ? "-" : agent.version()});
   return table.text();
 }
 
@@ -41,24 +65,15 @@ std::string peer_notes(const v1::StatusReply& reply) {
       notes += "host " + agent.host() + ": " + peer + ": " + state + "\n";
   };
   for (const v1::AgentReport& agent : reply.agents()) {
+    if (agent.state().size() > kStateBytesMax)
+      notes += (agent.host().empty() ? agent.address() : "host " + agent.host()) + ": " +
+               agent.state() + "\n";
     add(agent, "coordinator " + agent.coordinator_address(), agent.coordinator_state());
     add(agent, "etcd", agent.etcd_state());
   }
   std::ranges::replace_if(
       notes, [](unsigned char c) { return (c < 0x20 && c != '\n') || c == 0x7f; }, '?');
   return notes;
-}
-
-// "1-3,5", ascending.
-std::string indices_of(std::vector<uint32_t> indices) {
-  std::ranges::sort(indices);
-  std::string out;
-  for (size_t first = 0, next = 0; first < indices.size(); first = next) {
-    for (next = first + 1; next < indices.size() && indices[next] == indices[next - 1] + 1;) ++next;
-    out += (out.empty() ? "" : ",") + std::to_string(indices[first]);
-    if (next - first > 1) out += "-" + std::to_string(indices[next - 1]);
-  }
-  return out;
 }
 
 // "NV18: 1-3, SYS: 4-7", the nearest first.
@@ -108,20 +123,39 @@ std::string gpus_table(const v1::StatusReply& reply) {
   return any ? table.text() + "\n" : "";
 }
 
+// A job's rows are together, whatever the order of the hosts.
+std::vector<std::pair<const v1::AgentReport*, const v1::WorkerReport*>> workers_by_job(
+    const v1::StatusReply& reply) {
+  std::vector<std::pair<const v1::AgentReport*, const v1::WorkerReport*>> workers;
+  for (const v1::AgentReport& agent : reply.agents())
+    for (const v1::WorkerReport& worker : agent.workers()) workers.emplace_back(&agent, &worker);
+  std::ranges::stable_sort(workers, [](const auto& a, const auto& b) {
+    const auto key = [](const auto& one) {
+      return std::make_tuple(one.second->job(), one.second->uid(), one.second->pass().subject(),
+                             one.first->host());
+    };
+    return key(a) < key(b);
+  });
+  return workers;
+}
+
 std::string jobs_table(const v1::StatusReply& reply) {
+  const auto workers = workers_by_job(reply);
+  if (workers.empty()) return "no jobs\n";
   Table table({"JOB", "HOST", "RANKS", "EPOCH", "STATE", "STRATEGY", "OPERATIONS", "FAILED",
                "BYTES", "SENT", "FRAMES", "RECEIVED", "PID"});
-  bool any = false;
-  for (const v1::AgentReport& agent : reply.agents())
-    for (const v1::WorkerReport& worker : agent.workers()) {
-      any = true;
-      table.add({worker.job(), agent.host(), ranks_of(worker), std::to_string(worker.epoch()),
-                 worker.state(), worker.strategy(), std::to_string(worker.operations()),
-                 std::to_string(worker.failures()), format_byte_size(worker.bytes()),
-                 format_byte_size(worker.sent_bytes()), std::to_string(worker.sent_frames()),
-                 format_byte_size(worker.received_bytes()), std::to_string(worker.pid())});
-    }
-  return any ? table.text() : "no jobs\n";
+  std::string notes;
+  for (const auto& [agent, worker] : workers) {
+    table.add({worker->job(), agent->host(), ranks_of(*worker), std::to_string(worker->epoch()),
+               state_cell(worker->state()), worker->strategy(),
+               std::to_string(worker->operations()), std::to_string(worker->failures()),
+               format_byte_size(worker->bytes()), format_byte_size(worker->sent_bytes()),
+               std::to_string(worker->sent_frames()), format_byte_size(worker->received_bytes()),
+               worker->pid() == 0 ? "-" : std::to_string(worker->pid())});
+    if (worker->state().size() > kStateBytesMax)
+      notes += printable(worker->job() + " on " + agent->host() + ": " + worker->state()) + "\n";
+  }
+  return table.text() + notes;
 }
 
 // "3 of 64", or "3" where there is no limit.
@@ -178,6 +212,16 @@ std::string gpu_link_notes(const v1::StatusReply& reply) {
 std::string status_text(const v1::StatusReply& reply) {
   return agents_table(reply) + "* coordinator\n" + peer_notes(reply) + "\n" + gpus_table(reply) +
          jobs_table(reply) + users_table(reply) + staging_notes(reply) + gpu_link_notes(reply);
+}
+
+std::string jobs_text(const v1::StatusReply& reply) {
+  int count = 0;
+  std::string list;
+  for (const v1::AgentReport& agent : reply.agents())
+    for (const v1::WorkerReport& worker : agent.workers()) {
+      list += (count++ == 0 ? "" : ", ") + worker.job() + " (ranks " + ranks_of(worker) + ")";
+    }
+  return count == 0 ? "" : std::to_string(count) + (count == 1 ? " job: " : " jobs: ") + list;
 }
 
 }  // namespace tutti

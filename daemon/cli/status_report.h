@@ -11,4 +11,7 @@ namespace tutti {
 // have of each host beside their limits.
 std::string status_text(const v1::StatusReply& reply);
 
+// "2 jobs: demo (ranks 0,1 of 4), bert (ranks - of 2)"; empty: there is none.
+std::string jobs_text(const v1::StatusReply& reply);
+
 }  // namespace tutti

@@ -51,8 +51,9 @@ int trace_command(const TraceOptions& options) {
       admin_trace(options.address, options.job, last, kCallTimeoutMs);
   if (!reply.ok()) return report_status(reply.status());
   if (reply->hosts().empty())
-    return report_status(not_found("no trace of a job '" + options.job +
-                                   "' is kept; tutti status lists the jobs that run"));
+    return report_status(suggest_job(not_found("no trace of a job '" + options.job +
+                                               "' is kept; tutti status lists the jobs that run"),
+                                     options.address, options.job));
   Status written;
   if (!options.chrome.empty()) written = write_file(options.chrome, trace_chrome(*reply));
   if (written.ok() && !options.torch.empty()) written = write_torch(options.torch, *reply);

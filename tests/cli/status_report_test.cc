@@ -106,6 +106,44 @@ TEST(StatusReport, EveryColumnHoldsItsValue) {
                           "7 KiB", "9", "6 KiB", "21"}));
 }
 
+TEST(StatusReport, RanksAreSortedAndEachIsNamedOnce) {
+  v1::StatusReply reply = example_status();
+  v1::WorkerReport& worker = *reply.mutable_agents(0)->mutable_workers(0);
+  worker.set_world_size(8);
+  worker.clear_ranks();
+  for (const uint32_t rank : {5, 2, 0, 0, 2, 1}) worker.add_ranks()->set_rank(rank);
+  EXPECT_EQ(cells_of(status_text(reply))[5][2], "0-2,5 of 8");
+}
+
+TEST(StatusReport, RowsOfAJobAreTogether) {
+  v1::StatusReply reply;
+  for (const char* host : {"b", "a"}) {
+    v1::AgentReport& agent = *reply.add_agents();
+    agent.set_host(host);
+    for (const char* job : {"two", "one"}) agent.add_workers()->set_job(job);
+  }
+  std::string order;
+  for (const auto& row : cells_of(status_text(reply)))
+    if (!row.empty() && (row[0] == "one" || row[0] == "two")) order += row[0] + row[1] + " ";
+  EXPECT_EQ(order, "onea oneb twoa twob ");
+}
+
+TEST(StatusReport, LongStatesStandBelowOnce) {
+  v1::StatusReply reply = example_status();
+  const std::string failed = "failed: the worker of host b (ranks 2, 3) is gone";
+  reply.mutable_agents(0)->mutable_workers(0)->set_state(failed);
+  const std::string unreachable = "unreachable: failed to connect to all addresses; last error: x";
+  v1::AgentReport& lost = *reply.add_agents();
+  lost.set_host("b");
+  lost.set_state(unreachable);
+  const std::string text = status_text(reply);
+  for (const std::string& state : {failed, unreachable}) {
+    EXPECT_EQ(text.find(state), text.rfind(state)) << text;
+    EXPECT_NE(text.find(": " + state + "\n"), std::string::npos) << text;
+    EXPECT_NE(text.find(state.substr(0, 29) + "...  "), std::string::npos) << text;
+  }
+}
+
 TEST(StatusReport, GpusHaveATableOfTheirOwn) {
   using Row = std::vector<std::string>;
   const std::vector<Row> rows = cells_of(status_text(example_gpus()));

@@ -82,6 +82,8 @@ struct Shown {
   size_t columns = 0;
   size_t lines = 0;
   std::string error = {};
+  TopOrder order = TopOrder::name;
+  bool colors = false;
 };
 
 std::string top_of(const v1::StatusReply& before, const v1::StatusReply& after,
@@ -94,7 +96,9 @@ std::string top_of(const v1::StatusReply& before, const v1::StatusReply& after,
                    .job = shown.job,
                    .columns = shown.columns,
                    .lines = shown.lines,
-                   .error = shown.error});
+                   .error = shown.error,
+                   .order = shown.order,
+                   .colors = shown.colors});
 }
 
 TEST(TopReport, RatesAreDifferencesOverTime) {
@@ -158,7 +162,59 @@ TEST(TopReport, ATerminalCutsLinesAndTheRest) {
   EXPECT_EQ(top_of(reply, reply, {.columns = 10, .lines = 4}),
             "JOB   USER\n"
             "demo  1000\n"
-            "\n");
+            "\n"
+            "q quits, ");
+}
+
+TEST(TopReport, TheLastLineOfATerminalExplainsTheKeysAndNamesTheOrder) {
+  const v1::StatusReply reply = mesh_after(1);
+  const auto last_line = [&](TopOrder order) {
+    const std::string text = top_of(reply, reply, {.lines = 50, .order = order});
+    return text.substr(text.rfind('\n') + 1);
+  };
+  EXPECT_EQ(last_line(TopOrder::name), "q quits, s sorts otherwise than by name");
+  EXPECT_EQ(last_line(TopOrder::failures), "q quits, s sorts otherwise than by failures");
+}
+
+TEST(TopReport, OrdersFollowEachOther) {
+  EXPECT_EQ(after(TopOrder::name), TopOrder::operations);
+  EXPECT_EQ(after(TopOrder::operations), TopOrder::tensors);
+  EXPECT_EQ(after(TopOrder::tensors), TopOrder::failures);
+  EXPECT_EQ(after(TopOrder::failures), TopOrder::name);
+}
+
+// Names ascend; of the rest the most comes first.
+TEST(TopReport, JobsAndRanksAreSorted) {
+  v1::StatusReply before = mesh_after(0);
+  v1::StatusReply now = mesh_after(1);
+  add_rank(add_worker(*before.mutable_agents(0), "fast", 0), 0, 0);
+  v1::WorkerReport& fast = add_worker(*now.mutable_agents(0), "fast", 100);
+  add_rank(fast, 0, 100);
+  now.mutable_agents(0)->mutable_workers(0)->set_failures(9);
+  const auto names = [&](TopOrder order) {
+    const std::string text = top_of(before, now, {.order = order});
+    return text.substr(text.find('\n') + 1, 4);
+  };
+  EXPECT_EQ(names(TopOrder::name), "demo");
+  EXPECT_EQ(names(TopOrder::operations), "fast");
+  EXPECT_EQ(names(TopOrder::tensors), "fast");
+  EXPECT_EQ(names(TopOrder::failures), "demo");
+  EXPECT_THAT(top_of(before, now, {.order = TopOrder::operations}),
+              HasSubstr("TENSORS\nfast     0  a"));
+}
+
+TEST(TopReport, ColorsMarkHeadersAndWhatIsWrong) {
+  v1::StatusReply reply = mesh_after(1);
+  reply.mutable_agents(1)->mutable_workers(0)->set_state("failed: rank 3 died");
+  reply.mutable_agents(1)->set_state("draining");
+  const std::string text = top_of(reply, reply, {.error = "late", .colors = true});
+  EXPECT_THAT(text, StartsWith("\x1b[31mlate\x1b[m\n"));
+  EXPECT_THAT(text, HasSubstr("\n\x1b[1mJOB   USER"));
+  EXPECT_THAT(text, HasSubstr("\n\x1b[33mdemo  1000  failed"));
+  EXPECT_THAT(text, HasSubstr("\n\x1b[33mdemo: epoch 1 failed: rank 3 died\x1b[m\n"));
+  EXPECT_THAT(text, HasSubstr("\na*    serving"));
+  EXPECT_THAT(text, HasSubstr("\n\x1b[33mb     draining"));
+  EXPECT_THAT(top_of(reply, reply, {.error = "late"}), Not(HasSubstr("\x1b")));
 }
 
 TEST(TopReport, JobsOfOneNameOfDifferentUsersHaveALineEach) {
