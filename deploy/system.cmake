@@ -32,4 +32,6 @@ if(TUTTI_MANUAL_PYTHON AND NOT TUTTI_SANITIZER)
   install(DIRECTORY ${manual}/man DESTINATION ${CMAKE_INSTALL_DATADIR} COMPONENT system)
   install(DIRECTORY ${manual}/completions DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion
           COMPONENT system)
+  install(DIRECTORY ${manual}/vendor-completions DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh COMPONENT system)
+  install(DIRECTORY ${manual}/vendor_completions.d DESTINATION ${CMAKE_INSTALL_DATADIR}/fish COMPONENT system)
 endif()

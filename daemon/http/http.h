@@ -30,12 +30,13 @@ class HttpSource {
   // name no job and no user. UNAUTHENTICATED: the token is wrong; the message says which is needed.
   virtual Result<bool> sees_all(std::string_view token) = 0;
   virtual v1::AgentReport node() = 0;
+  // Whether metrics have a series for each rank.
+  virtual bool has_rank_metrics() = 0;
   // For the jobs that run on this node.
   virtual std::vector<RecordedJob> recorded() = 0;
-  // For all nodes. An error says why they are not known.
-  virtual Result<v1::StatusReply> mesh() = 0;
-  // What ranks on all nodes have called last; of nodes that do not answer, nothing.
-  virtual v1::TraceReply last_calls() = 0;
+  // For all nodes, each of which is asked once. `with_calls`: also what their ranks have called
+  // last. An error says why they are not known.
+  virtual Result<v1::StatusReply> mesh(bool with_calls) = 0;
 };
 
 class HttpServer {

@@ -2,6 +2,10 @@
 
 #include <prometheus/text_serializer.h>
 
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <sstream>
@@ -29,11 +33,36 @@ double sum_of_workers(const v1::AgentReport& node, uint64_t (*value)(const v1::W
   return static_cast<double>(sum);
 }
 
+// An agent that needs no such peer says nothing of it.
+bool is_reached(const std::string& state) { return state.empty() || state == "connected"; }
+
 constexpr Figure<v1::AgentReport> kOfNode[] = {
-    {"tutti_agent_serving", MetricType::Gauge, "1: the agent takes joins; 0: it drains or is busy.",
-     [](const auto& node) { return node.state() == "serving" ? 1.0 : 0.0; }},
-    {"tutti_agent_coordinator", MetricType::Gauge, "1: this agent coordinates the mesh.",
-     [](const auto& node) { return node.coordinator() ? 1.0 : 0.0; }},
+    {"tutti_agent_draining", MetricType::Gauge, "1: an administrator has it take no joins.",
+     [](const auto& node) { return node.state() == "draining" ? 1.0 : 0.0; }},
+    {"tutti_coordinator_reachable", MetricType::Gauge,
+     "1: the agent is registered at its coordinator, or coordinates itself.",
+     [](const auto& node) { return is_reached(node.coordinator_state()) ? 1.0 : 0.0; }},
+    {"tutti_etcd_reachable", MetricType::Gauge, "1: the agent reaches etcd, or needs none.",
+     [](const auto& node) { return is_reached(node.etcd_state()) ? 1.0 : 0.0; }},
+    {"tutti_certificate_expiry_timestamp_seconds", MetricType::Gauge,
+     "When the agent's certificate expires, since 1970; 0: it has none.",
+     [](const auto& node) { return static_cast<double>(node.certificate_expires()); }},
+    {"tutti_log_lines_dropped_total", MetricType::Counter,
+     "Lines of the agent's log that were not written, because its reader is slow.",
+     [](const auto& node) { return static_cast<double>(node.dropped_log_lines()); }},
+    {"tutti_run_dir_free_bytes", MetricType::Gauge,
+     "What run_dir has room for; 0: nothing, or it cannot be written.",
+     [](const auto& node) { return static_cast<double>(node.run_dir_free_bytes()); }},
+    {"tutti_ranks_died_total", MetricType::Counter,
+     "Ranks of this node that ended without leaving, since the agent started.",
+     [](const auto& node) { return static_cast<double>(node.totals().ranks_died()); }},
+    {"tutti_operations_failed_total", MetricType::Counter,
+     "Operations that ended with an error, of all jobs of this node since the agent started.",
+     [](const auto& node) { return static_cast<double>(node.totals().operations_failed()); }},
+    {"process_cpu_seconds_total", MetricType::Counter, "Processor time of the agent.",
+     [](const auto& node) { return static_cast<double>(node.processor_ms()) / 1e3; }},
+    {"process_resident_memory_bytes", MetricType::Gauge, "Memory of the agent.",
+     [](const auto& node) { return static_cast<double>(node.resident_bytes()); }},
     {"tutti_agent_uptime_seconds", MetricType::Gauge, "Since the agent started.",
      [](const auto& node) { return static_cast<double>(node.uptime_ms()) / 1e3; }},
     {"tutti_agent_descriptors", MetricType::Gauge, "Descriptors that the agent has open.",
@@ -136,11 +165,27 @@ void add_all(Families& families, const Figure<T> (&figures)[N], const T& of, con
     families.add(figure.name, figure.type, figure.help, labels, figure.value(of));
 }
 
-void add_node(Families& families, const v1::AgentReport& node) {
+void add_node(Families& families, const v1::AgentReport& node, bool is_ready) {
   const Labels host = {{"host", node.host()}};
-  families.add("tutti_build_info", MetricType::Gauge, "1, for the version in its label.",
-               with(host, "version", node.version()), 1);
+  families.add(
+      "tutti_build_info", MetricType::Gauge,
+      "1, for the versions of release and protocol in its labels.",
+      with(with(host, "version", node.version()), "protocol", std::to_string(node.protocol())), 1);
+  families.add("tutti_agent_serving", MetricType::Gauge,
+               "1: the agent takes joins, as /readyz has it; 0: it drains, is busy, or cannot "
+               "reach what it needs.",
+               host, is_ready ? 1 : 0);
+  families.add("tutti_agent_coordinator", MetricType::Gauge,
+               "1: this agent coordinates the mesh; by its setting of that name.",
+               with(host, "coordinator", node.coordinator_setting()), node.coordinator() ? 1 : 0);
   add_all(families, kOfNode, node, host);
+  const v1::Totals& totals = node.totals();
+  for (const auto& [outcome, count] : {std::pair("ok", totals.jobs_ok()),
+                                       {"failed", totals.jobs_failed()},
+                                       {"stopped", totals.jobs_stopped()}})
+    families.add("tutti_jobs_ended_total", MetricType::Counter,
+                 "Jobs whose worker on this node has ended, since the agent started, by outcome.",
+                 with(host, "outcome", outcome), static_cast<double>(count));
   for (const v1::RefusedCallers& refused : node.refused())
     families.add("tutti_refused_callers_total", MetricType::Counter,
                  "Trainers and tools that this agent turned away, by door and code.",
@@ -167,7 +212,7 @@ std::map<uint32_t, const v1::RankReport*> newest_ranks(const v1::WorkerReport& j
   return ranks;
 }
 
-void add_job(Families& families, const v1::WorkerReport& job, const Labels& labels) {
+void add_job(Families& families, const v1::WorkerReport& job, const Labels& labels, bool per_rank) {
   families.add("tutti_job_info", MetricType::Gauge,
                "1, for the state of the job on this node and the strategy that is set.",
                with(with(labels, "state", state_of(job)), "strategy", job.strategy()), 1);
@@ -177,7 +222,7 @@ void add_job(Families& families, const v1::WorkerReport& job, const Labels& labe
                "Ranks of the job that are joined on this node.", labels,
                static_cast<double>(ranks.size()));
   for (const auto& [number, rank] : ranks)
-    add_all(families, kOfRank, *rank, with(labels, "rank", std::to_string(number)));
+    if (per_rank) add_all(families, kOfRank, *rank, with(labels, "rank", std::to_string(number)));
   for (const v1::LinkTime& path : job.tuning().links())
     add_all(families, kOfPath, path, with(with(labels, "from", path.from()), "to", path.to()));
 }
@@ -187,29 +232,109 @@ Labels labels_of(const std::string& host, const std::string& job, uint32_t uid,
   return {{"host", host}, {"job_name", job}, {"uid", std::to_string(uid)}, {"subject", subject}};
 }
 
+std::string format_shortest(double value) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+// The bound of a bucket is the last label of its line; the others may hold anything.
+std::string with_short_bound(const std::string& line) {
+  constexpr std::string_view kBound = "le=\"";
+  const size_t found = line.rfind(kBound);
+  if (!line.substr(0, line.find('{')).ends_with("_bucket") || found == std::string::npos)
+    return line;
+  const size_t at = found + kBound.size();
+  const double bound = std::strtod(line.c_str() + at, nullptr);
+  return line.substr(0, at) + (std::isinf(bound) ? "+Inf" : format_shortest(bound)) +
+         line.substr(std::min(line.find('"', at), line.size()));
+}
+
+// The serializer writes bounds of buckets with all 17 digits: "8.1920000000000008e-06".
+std::string with_short_bounds(const std::string& text) {
+  std::string out;
+  for (size_t from = 0, end = 0; from < text.size(); from = end) {
+    end = std::min(text.find('\n', from), text.size() - 1) + 1;
+    out += with_short_bound(text.substr(from, end - from));
+  }
+  return out;
+}
+
+std::string text_of(const Families& families) {
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, families.all());
+  return with_short_bounds(out.str());
+}
+
+struct Node {
+  bool has_failed = false;
+  int agents = 0;
+  int64_t clock_ahead_ms = 0;
+};
+
+// By name, because two agents of one name are one series, which has the worse of both.
+std::map<std::string, Node> nodes_of(const v1::StatusReply& status) {
+  std::map<std::string, Node> nodes;
+  for (const v1::AgentReport& agent : status.agents()) {
+    Node& node = nodes[agent.host()];
+    node.has_failed |= grade_of(agent) == Grade::fail;
+    node.agents += is_gone(agent) ? 0 : 1;
+    const int64_t ahead_ms = clock_ahead_ms(status, agent);
+    if (std::abs(ahead_ms) > std::abs(node.clock_ahead_ms)) node.clock_ahead_ms = ahead_ms;
+  }
+  return nodes;
+}
+
 }  // namespace
 
 std::string metrics_text(const v1::AgentReport& report, std::span<const RecordedJob> recorded,
-                         bool named) {
+                         const MetricsScope& scope) {
+  const bool named = scope.named;
   Families families;
-  add_node(families, report);
+  add_node(families, report, scope.is_ready);
   std::set<Labels> seen;  // Prometheus takes no answer in which a series stands twice.
   for (const v1::WorkerReport& job : report.workers()) {
     const Labels labels = labels_of(report.host(), job.job(), job.uid(), job.pass().subject());
-    if (named && seen.insert(labels).second) add_job(families, job, labels);
+    if (named && seen.insert(labels).second) add_job(families, job, labels, scope.per_rank);
   }
   for (const RecordedJob& job : recorded) {
     const v1::Pass& pass = job.pass;
     const Labels labels = labels_of(report.host(), pass.job(), pass.uid(), pass.subject());
-    if (named && seen.contains(labels)) add_recorded(families, job.trace, labels);
+    if (named && seen.contains(labels)) add_recorded(families, job.trace, labels, scope.per_rank);
   }
   for (const v1::UserReport& user : report.users())
     if (named)
       add_all(families, kOfUser, user,
               {{"host", report.host()}, {"uid", std::to_string(user.uid())}});
-  std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, families.all());
-  return out.str();
+  return text_of(families);
+}
+
+std::string findings_text(const v1::StatusReply& status, const MeshDiagnosis& mesh, bool named) {
+  Families families;
+  for (const auto& [node, found] : nodes_of(status)) {
+    const Labels labels = {{"node", node}};
+    families.add("tutti_node_failed", MetricType::Gauge,
+                 "1: the coordinator has lost the node, or it does not answer.", labels,
+                 found.has_failed ? 1 : 0);
+    families.add("tutti_node_agents", MetricType::Gauge,
+                 "Agents of that name that the coordinator has now.", labels, found.agents);
+    families.add("tutti_node_clock_offset_seconds", MetricType::Gauge,
+                 "How far the node's clock is ahead of the coordinator's; below 0: behind.", labels,
+                 static_cast<double>(found.clock_ahead_ms) / 1e3);
+    families.add("tutti_node_coordinates_alone", MetricType::Gauge,
+                 "1: ranks wait for others, while the node coordinates by another host's name and "
+                 "no other agent is registered.",
+                 labels, node == mesh.doubtful_coordinator ? 1 : 0);
+  }
+  for (const JobDiagnosis& job : mesh.jobs)
+    if (named)
+      families.add("tutti_job_verdict", MetricType::Gauge,
+                   "1, for what tutti explain finds of the job.",
+                   {{"job_name", job.key.first},
+                    {"uid", std::to_string(job.key.second.uid)},
+                    {"subject", job.key.second.subject},
+                    {"verdict", std::string(name_of(job.diagnosis.verdict))}},
+                   1);
+  return text_of(families);
 }
 
 }  // namespace tutti

@@ -1,5 +1,18 @@
-# The page is a file of its own, so that editors and browsers know it, and a string in the agent.
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/http/page.html)
-file(READ ${CMAKE_CURRENT_SOURCE_DIR}/http/page.html PAGE_HTML)
+# The page is in files of their own, so that editors and browsers know them, and one string in the agent.
+function(tutti_read_page variable)
+  set(text "")
+  foreach(file ${ARGN})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/http/${file})
+    file(READ ${CMAKE_CURRENT_SOURCE_DIR}/http/${file} part)
+    string(APPEND text "${part}")
+  endforeach()
+  set(${variable} "${text}" PARENT_SCOPE)
+endfunction()
+
+tutti_read_page(PAGE_HTML page.html)
+tutti_read_page(PAGE_STYLE page.css)
+tutti_read_page(PAGE_SCRIPT page_elements.js page_reports.js page_view.js)
+string(REPLACE "{{style}}" "${PAGE_STYLE}" PAGE_HTML "${PAGE_HTML}")
+string(REPLACE "{{script}}" "${PAGE_SCRIPT}" PAGE_HTML "${PAGE_HTML}")
 configure_file(${CMAKE_CURRENT_SOURCE_DIR}/http/page.cc.in ${CMAKE_CURRENT_BINARY_DIR}/http/page.cc @ONLY)
 target_sources(tutti_http PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/http/page.cc)

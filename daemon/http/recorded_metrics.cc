@@ -57,6 +57,24 @@ void add_failures(Families& families, const trace::Rank& rank, const Labels& lab
                    static_cast<double>(rank.ended[code]));
 }
 
+// The counts of all ranks, without their operations.
+trace::Rank sum_of(const trace::Trace& trace) {
+  trace::Rank sum;
+  for (const trace::Rank& rank : trace.ranks) {
+    for (uint32_t code = 0; code < kCodes; ++code) sum.ended[code] += rank.ended[code];
+    for (size_t collective = 0; collective < kCollectives; ++collective)
+      for (size_t size = 0; size < kSizeClasses; ++size) {
+        const trace::Totals& more = rank.totals[collective][size];
+        trace::Totals& totals = sum.totals[collective][size];
+        totals.bytes += more.bytes;
+        totals.duration_ns += more.duration_ns;
+        for (uint32_t bucket = 0; bucket < kDurationBuckets; ++bucket)
+          totals.durations[bucket] += more.durations[bucket];
+      }
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::map<uint32_t, double> lateness_of(const trace::Trace& trace) {
@@ -80,17 +98,24 @@ std::map<uint32_t, double> lateness_of(const trace::Trace& trace) {
   return medians;
 }
 
-void add_recorded(Families& families, const trace::Trace& trace, const Labels& job) {
-  for (const trace::Rank& rank : trace.ranks) {
-    const Labels labels = with(job, "rank", std::to_string(rank.rank));
-    add_totals(families, rank, labels);
-    add_failures(families, rank, labels);
+void add_recorded(Families& families, const trace::Trace& trace, const Labels& job, bool per_rank) {
+  const auto labels_of = [&](uint32_t rank) {
+    return per_rank ? with(job, "rank", std::to_string(rank)) : job;
+  };
+  const std::vector<trace::Rank> ranks =
+      per_rank ? trace.ranks : std::vector<trace::Rank>{sum_of(trace)};
+  for (const trace::Rank& rank : ranks) {
+    add_totals(families, rank, labels_of(rank.rank));
+    add_failures(families, rank, labels_of(rank.rank));
   }
-  for (const auto& [rank, seconds] : lateness_of(trace))
+  std::map<uint32_t, double> late = lateness_of(trace);
+  const auto latest = std::ranges::max_element(late, {}, [](auto& entry) { return entry.second; });
+  if (!per_rank && latest != late.end()) late = {*latest};
+  for (const auto& [rank, seconds] : late)
     families.add("tutti_rank_lateness_seconds", MetricType::Gauge,
                  "How much later than the first rank of its node a rank called; the median of its "
                  "last operations.",
-                 with(job, "rank", std::to_string(rank)), seconds);
+                 labels_of(rank), seconds);
 }
 
 }  // namespace tutti

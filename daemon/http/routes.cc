@@ -36,12 +36,6 @@ HttpAnswer readiness(HttpSource& source) {
   return ready.ok() ? plain(200, "OK") : plain(503, ready.message());
 }
 
-HttpAnswer metrics(HttpSource& source, bool sees_all) {
-  return {.type = std::string(kExposition),
-          .body = metrics_text(
-              source.node(), sees_all ? source.recorded() : std::vector<RecordedJob>(), sees_all)};
-}
-
 Result<v1::StatusReply> node_status(HttpSource& source) {
   v1::StatusReply reply;
   *reply.add_agents() = source.node();
@@ -53,30 +47,48 @@ int forget_jobs(v1::StatusReply& reply) {
   for (v1::AgentReport& node : *reply.mutable_agents()) {
     jobs += node.workers_size();
     node.clear_workers();
+    node.clear_ended();
     node.clear_users();
+    node.clear_refused_joins();
   }
   return jobs;
 }
 
 // What is shown of the mesh, or of this node to those who may not see more.
 struct Reports {
-  v1::TraceReply traces;  // Taken first: they are in the past of the clocks in the status.
   v1::StatusReply status;
   int hidden_jobs = 0;
 };
 
 Result<Reports> reports_of(HttpSource& source, bool sees_all) {
   Reports reports;
-  if (sees_all) reports.traces = source.last_calls();
-  Result<v1::StatusReply> status = sees_all ? source.mesh() : node_status(source);
+  Result<v1::StatusReply> status = sees_all ? source.mesh(true) : node_status(source);
   if (!status.ok()) return status.status();
   reports.status = *std::move(status);
   if (!sees_all) reports.hidden_jobs = forget_jobs(reports.status);
   return reports;
 }
 
+// Who may not see jobs sees nodes.
+std::string findings_of_mesh(HttpSource& source, bool sees_all) {
+  const Result<v1::StatusReply> status = source.mesh(sees_all);
+  if (!status.ok()) return "";
+  return findings_text(*status, diagnose_mesh(*status, status->calls()), sees_all);
+}
+
+HttpAnswer metrics(HttpSource& source, bool sees_all) {
+  const v1::AgentReport node = source.node();
+  const MetricsScope scope{.named = sees_all,
+                           .is_ready = source.readiness().ok(),
+                           .per_rank = source.has_rank_metrics()};
+  std::string text =
+      metrics_text(node, sees_all ? source.recorded() : std::vector<RecordedJob>(), scope);
+  if (node.coordinator()) text += findings_of_mesh(source, sees_all);
+  return {.type = std::string(kExposition), .body = std::move(text)};
+}
+
 std::string diagnosis_of(const Reports& reports) {
-  return mesh_diagnosis_json(diagnose_mesh(reports.status, reports.traces));
+  return mesh_diagnosis_json(diagnose_mesh(reports.status, reports.status.calls()));
 }
 
 HttpAnswer json_answer(const std::string& body) {
@@ -98,7 +110,7 @@ HttpAnswer status(HttpSource& source, bool sees_all) {
       .field("hidden_jobs", reports->hidden_jobs)
       .field("now_us", unix_time<Micros>());
   return json_answer(about.line() + ",\"diagnosis\":" + diagnosis_of(*reports) +
-                     ",\"traces\":" + calls_json(reports->traces) +
+                     ",\"traces\":" + calls_json(reports->status.calls()) +
                      ",\"status\":" + status_json(reports->status) + "}");
 }
 

@@ -66,7 +66,10 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def evaluate(self, script):
-        done = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        """The value of an expression; if it is a promise, what that comes to."""
+        done = self.call("Runtime.evaluate", expression=script, returnByValue=True,
+                         awaitPromise=True)
+        assert "exceptionDetails" not in done, done
         return done["result"].get("value")
 
     def text(self):

@@ -68,10 +68,12 @@ struct FixedSource : HttpSource {
     ++asked;
     return shown;
   }
+  bool has_rank_metrics() override { return true; }
   std::vector<RecordedJob> recorded() override { return jobs; }
-  v1::TraceReply last_calls() override { return calls; }
-  Result<v1::StatusReply> mesh() override {
+  Result<v1::StatusReply> mesh(bool with_calls) override {
+    ++meshes_asked;
     v1::StatusReply reply;
+    if (with_calls) *reply.mutable_calls() = calls;
     *reply.add_agents() = shown;
     reply.add_agents()->set_host("b");
     return reply;
@@ -83,6 +85,7 @@ struct FixedSource : HttpSource {
   std::vector<RecordedJob> jobs;
   v1::TraceReply calls;
   std::atomic<int> asked{0};
+  std::atomic<int> meshes_asked{0};
 };
 
 }  // namespace tutti

@@ -114,6 +114,15 @@ TEST_F(HttpRoutes, OfThisMachineAloneAreAskedByItsNames) {
   EXPECT_EQ(code("node7.example:9464", false), 200);
 }
 
+// Each question to the mesh is one to all of its agents.
+TEST_F(HttpRoutes, AskTheMeshOnce) {
+  for (const std::string path : {"/metrics", "/api/status", "/api/diagnosis"}) {
+    source.meshes_asked = 0;
+    EXPECT_EQ(answer_http({.path = path, .authorization = "Bearer sesame"}, source).code, 200);
+    EXPECT_EQ(source.meshes_asked, 1) << path;
+  }
+}
+
 TEST(HttpToken, IsReadOfBothSchemes) {
   EXPECT_EQ(token_of("Bearer sesame"), "sesame");
   EXPECT_EQ(token_of("bEARER  sesame"), "sesame");

@@ -20,13 +20,15 @@ DASHBOARD = nodes.SOURCE / "deploy/grafana/tutti.json"
 
 
 class Prometheus:
+    scrape = "500ms"
+
     def __init__(self, mesh):
         self.home = tempfile.TemporaryDirectory(prefix="tutti-prometheus-")
         self.port = nodes.free_port()
         config = pathlib.Path(self.home.name) / "prometheus.yml"
         targets = [agent.metrics for agent in mesh.agents]
         config.write_text(json.dumps({  # JSON is YAML.
-            "global": {"scrape_interval": "500ms", "evaluation_interval": "500ms"},
+            "global": {"scrape_interval": self.scrape, "evaluation_interval": "500ms"},
             "rule_files": [str(ALERTS)],
             "scrape_configs": [{"job_name": "tutti", "authorization": {"credentials": nodes.ADMIN},
                                 "static_configs": [{"targets": targets}]}]}))
