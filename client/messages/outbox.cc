@@ -36,12 +36,13 @@ void write_refusal(const Unsent& unsent, MessageHeader& header) {
 // The broadcasts of a message whose memory they use until all have ended.
 class StartedParts final : public Awaitable {
  public:
-  explicit StartedParts(std::vector<std::shared_ptr<StartedOp>> parts) : parts_(std::move(parts)) {}
+  StartedParts(const SendArgs& args, std::vector<std::shared_ptr<StartedOp>> parts)
+      : args_(args), parts_(std::move(parts)) {}
   Status wait(int64_t timeout_ms) override {
     Status first;
     for (const std::shared_ptr<StartedOp>& part : parts_)
       if (Status s = part->wait(timeout_ms); !s.ok() && first.ok()) first = s;
-    return first;
+    return with_name_of(args_, first);
   }
   bool poll() override {
     return std::ranges::all_of(parts_, [](const auto& part) { return part->poll(); });
@@ -51,6 +52,7 @@ class StartedParts final : public Awaitable {
   }
 
  private:
+  const SendArgs args_;
   const std::vector<std::shared_ptr<StartedOp>> parts_;
 };
 
@@ -128,7 +130,7 @@ Status Sending::send_some(bool& any) {
 }
 
 std::shared_ptr<Awaitable> Sending::take_parts() {
-  return std::make_shared<StartedParts>(std::exchange(parts_, {}));
+  return std::make_shared<StartedParts>(args_, std::exchange(parts_, {}));
 }
 
 Status Sending::send_next() {

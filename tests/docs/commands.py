@@ -66,8 +66,7 @@ def refuse_flags(words, known, program):
 def refuse_tutti(words):
     if len(words) < 2 or words[1].startswith("-"):
         return refuse_flags(words[1:], flags_in(help_of(binary("tutti"))), "tutti")
-    listed = help_of(binary("tutti")).split("Subcommands:")[1]
-    if words[1] not in re.findall(r"(?m)^  (\w+) ", listed):
+    if words[1] not in re.findall(r"(?m)^  (\w+) ", help_of(binary("tutti"))):
         return f"tutti has no command {words[1]}"
     own = words[2:words.index("--")] if "--" in words else words[2:]
     text = help_of(binary("tutti"), words[1]).split("Examples:")[0]

@@ -57,8 +57,7 @@ def refuse_message(line, tree):
 def all_flags():
     """The flags of all programs that pages name."""
     helps = [commands.help_of(commands.binary("tuttid"), flag="--help-all")]
-    listed = commands.help_of(commands.binary("tutti")).split("Subcommands:")[1]
-    for name in re.findall(r"(?m)^  (\w+) ", listed):
+    for name in re.findall(r"(?m)^  (\w+) ", commands.help_of(commands.binary("tutti"))):
         helps.append(commands.help_of(commands.binary("tutti"), name))
     return commands.flags_in("\n".join(helps))
 

@@ -22,6 +22,7 @@ struct Agent final : AgentControl {
   v1::TraceReply trace(const v1::TraceRequest&) override { std::abort(); }
   Status drain(bool) override { std::abort(); }  // Nobody proves to be an administrator.
   Status stop(bool) override { std::abort(); }
+  v1::StopJobReply stop_job(const v1::StopJobRequest&) override { std::abort(); }
 };
 
 struct Server {

@@ -31,7 +31,7 @@ class Worker final : public AgentChannel::Events {
     return {};
   }
   std::vector<AgentChannel::Recorder> recorders() const override { return {}; }
-  void on_stop() override { ++asked.stops; }
+  void on_stop(const std::string& /*by*/) override { ++asked.stops; }
   void on_failed_gpus(const v1::AgentToWorker::FailedGpus& failed) override {
     ++asked.failed_gpus;
     (void)failed.ByteSizeLong();

@@ -10,6 +10,8 @@
 #include <fstream>
 #include <string>
 
+#include "tests/support/await.h"
+#include "tests/support/temporary_directory.h"
 #include "tests/support/test_mesh.h"
 
 namespace tutti::testing {
@@ -31,9 +33,10 @@ TEST(DoctorProcess, SeesTheAgentAndTheMesh) {
   const TestMesh mesh(2);
   const ShellOutcome seen =
       run_tutti(doctor_of(mesh.host(1)) + "--coordinator " + mesh.host(0).control);
-  for (const char* part : {"OK    agent          tuttid of host b (pid ", "agents that answer: 2",
-                           "OK    versions", "OK    clocks", "OK    kernel", "OK    shared_memory",
-                           " is reached", "1 of 1 other agents for certain", "OK    directories"})
+  for (const char* part :
+       {"OK    agent          tuttid of host b (pid ", "agents that answer: 2", "OK    versions",
+        "OK    clocks", "OK    kernel", "OK    shared_memory", " has registered this node's agent",
+        "1 of 1 other agents for certain", "OK    directories"})
     EXPECT_THAT(seen.out, HasSubstr(part));
   EXPECT_EQ(seen.code, seen.out.find("FAIL") == std::string::npos ? 0 : 1) << seen.out;
 }
@@ -57,6 +60,31 @@ TEST(DoctorProcess, SaysWhatIsWrongAndHowToFixIt) {
   EXPECT_THAT(fixed.out, HasSubstr("FAIL  coordinator    127.0.0.1:1 is not reached: "));
   EXPECT_THAT(fixed.out, HasSubstr("FAIL  listen         cannot listen at " + mesh.host(0).control +
                                    ": Address already in use"));
+}
+
+// What tuttid says of a wrong token, and what doctor does, is one.
+TEST(DoctorProcess, AWrongTokenIsNotTakenForADeadCoordinator) {
+  const TestMesh mesh(2);
+  const std::filesystem::path home = std::filesystem::path(mesh.host(1).socket).parent_path();
+  std::ofstream(home / "wrong") << "another-token role=agent,admin\n";
+  std::filesystem::permissions(home / "wrong", std::filesystem::perms(0600));
+  kill(mesh.host(1).agent, SIGKILL);
+  restart_agent(mesh.host(1), {"--coordinator=" + mesh.host(0).control,
+                               "--token-file=" + (home / "wrong").string()});
+  const std::string what =
+      "the coordinator " + mesh.host(0).control + " refuses this agent: wrong token";
+  ShellOutcome seen;
+  EXPECT_TRUE(await([&] {
+    seen = run_tutti(doctor_of(mesh.host(1)) + "--coordinator= --token-file=");
+    return seen.out.find("FAIL  coordinator    " + what) != std::string::npos;
+  })) << seen.out
+      << mesh.log_tails();
+  EXPECT_THAT(seen.out,
+              HasSubstr(what + "\n                     -> give both the same token_file"));
+  EXPECT_THAT(seen.out, HasSubstr("OK    settings"));
+  EXPECT_THAT(seen.out, HasSubstr("WARN  mesh"));
+  EXPECT_THAT(text_of(mesh.host(1).log), HasSubstr(what + "; give both the same token_file"));
+  EXPECT_THAT(text_of(mesh.host(0).log), HasSubstr("refused an agent at 127.0.0.1: wrong token; "));
 }
 
 TEST(DoctorProcess, ForProgramsItIsJson) {

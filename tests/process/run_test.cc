@@ -385,26 +385,13 @@ TEST_F(CliRun, ClosedOutputFailsTheRanksAndLeavesNothing) {
 }
 
 TEST_F(CliRun, UsageErrorsAreOneLineAndCodeTwo) {
-  for (const char* arguments : {"",
-                                "bogus",
-                                "run",
-                                "run --",
-                                "run --hosts 0 -- true",
-                                "run --hosts two -- true",
-                                "run --per-host 0 -- true",
-                                "run --hosts 2 --per-host 1,2,3 -- true",
-                                "run --rate 1gbit -- true",
-                                "run --netns --rate fast -- true",
-                                "run --bogus -- true",
-                                "bench --op bogus",
-                                "bench --dtype f8",
-                                "bench --redop xor",
-                                "bench --min 8 --max 4",
-                                "bench --min 0",
-                                "bench --strategy tree:0",
-                                "bench --redop mean --dtype i32",
-                                "bench --redop band --dtype f32",
-                                "strategy"}) {
+  for (const char* arguments :
+       {"bogus", "run", "run --", "run --hosts 0 -- true", "run --hosts two -- true",
+        "run --per-host 0 -- true", "run --hosts 2 --per-host 1,2,3 -- true",
+        "run --rate 1gbit -- true", "run --netns --rate fast -- true", "run --bogus -- true",
+        "bench --op bogus", "bench --dtype f8", "bench --redop xor", "bench --min 8 --max 4",
+        "bench --min 0", "bench --strategy tree:0", "bench --redop mean --dtype i32",
+        "bench --redop band --dtype f32", "strategy"}) {
     const Outcome run = tutti(arguments);
     EXPECT_EQ(run.code, 2) << arguments;
     EXPECT_TRUE(run.err.starts_with("tutti: ")) << arguments << ": " << run.err;
@@ -424,6 +411,19 @@ TEST_F(CliRun, HelpAndVersionAreNoFailures) {
   for (const char* part : {"Examples:", "MASTER_ADDR", "MASTER_PORT", "LOCAL_WORLD_SIZE"})
     EXPECT_NE(help.find(part), std::string::npos) << help;
   EXPECT_TRUE(tutti("version").out.starts_with("tutti "));
+  const Outcome bare = tutti("");
+  EXPECT_EQ(bare.code, 0);
+  EXPECT_EQ(bare.out, tutti("--help").out);
+}
+
+TEST_F(CliRun, WhatIsMistypedIsSuggested) {
+  EXPECT_EQ(tutti("stauts").err,
+            "tutti: there is no command 'stauts'; did you mean 'status'? (see tutti --help)\n");
+  EXPECT_EQ(tutti("status --adress x").err,
+            "tutti: there is no option '--adress'; did you mean '--address'? (see tutti status "
+            "--help)\n");
+  EXPECT_EQ(tutti("status --address foo").err,
+            "tutti: the address 'foo': expected host:port or unix:PATH\n");
 }
 
 TEST_F(CliRun, WithoutAnAgentItSaysHowToStartOne) {

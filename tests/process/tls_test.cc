@@ -49,12 +49,12 @@ TEST_F(TlsMesh, JobGoesOnWhileCertificatesAndTheirAuthorityAreRenewed) {
 TEST_F(TlsMesh, AgentWithTheCertificateOfAnotherIsNotRegistered) {
   const std::string another =
       files_.mount("c", "DNS:c,IP:127.0.0.1", files_.ca, files_.ca.certificate());
-  EXPECT_THAT(await_text(start_agent("d", another), "cannot reach"),
+  EXPECT_THAT(await_text(start_agent("d", another), "refuses this agent: "),
               HasSubstr("an agent calls itself host d, but its certificate is for DNS c, IP "
                         "127.0.0.1, CN c"));
   const TestCa stranger("stranger");
   const std::string strange = files_.mount("e", "DNS:e", stranger, stranger.certificate());
-  EXPECT_THAT(await_text(start_agent("e", strange), "cannot reach"),
+  EXPECT_THAT(await_text(start_agent("e", strange), "cannot speak with each other: "),
               HasSubstr("no authority in " + strange + "/ca.crt has issued its certificate"));
   act_with(another);
   const auto reply = admin_status(mesh_.host(0).address, false, kCallMs);

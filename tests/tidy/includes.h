@@ -32,7 +32,7 @@ inline const std::set<std::string> kDoors = {
     "daemon/control/tls_files.h",      "daemon/control/status_json.h",
     "daemon/membership/election.h",    "daemon/membership/rules.h",
     "daemon/membership/state_store.h", "daemon/membership/roster_message.h",
-    "daemon/membership/values.h"};
+    "daemon/membership/values.h",      "daemon/control/refusals.h"};
 
 inline bool is_door(const std::string& include) {
   if (kDoors.contains(include)) return true;

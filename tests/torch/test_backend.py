@@ -173,7 +173,7 @@ class PrivateAgents(RanksTest):
         ranks = Ranks("explained", 2, "tutti", {"TMPDIR": self.directory})
         self.addCleanup(ranks.end)
         said = ranks.results()[1]
-        self.assertRegex(said, r"(?s)^torch-\w+:\nrank 1 \(host .*\) is 1 operation behind")
+        self.assertRegex(said, r"(?m)^WARN +torch-\w+ rank 1 \(host .*\) is 1 operation behind")
         line = f"tutti.torch: to see what this run waits for: TMPDIR={self.directory} "
         self.assertEqual(ranks.log(0).count(line), 1, ranks.log(0))
         self.assertNotIn("tutti.torch:", ranks.log(1))
