@@ -51,6 +51,19 @@ Faults check_sockets(const Settings& settings) {
   return faults;
 }
 
+// As gRPC and the HTTP server cannot listen on one port. Any port (0) is never the other's.
+Status check_ports(const Settings& settings) {
+  const Result<Address> listen = parse_address(settings.listen);
+  const Result<Address> metrics = parse_address(settings.metrics_listen);
+  if (!listen.ok() || !metrics.ok() || listen->port == 0 || listen->port != metrics->port)
+    return {};
+  if (listen->host != metrics->host && !is_wildcard_number(listen->host) &&
+      !is_wildcard_number(metrics->host))
+    return {};
+  return invalid_argument("setting metrics_listen = '" + settings.metrics_listen +
+                          "' has the port of listen = " + settings.listen + "; choose another");
+}
+
 }  // namespace
 
 Settings with_defaults(Settings settings) {
@@ -76,6 +89,7 @@ ControlOptions control_options(const Settings& settings, const Credentials& cred
 Faults check_texts(const Settings& given, const Credentials& credentials) {
   const Settings settings = with_defaults(given);
   Faults faults = check_sockets(settings);
+  keep(check_ports(settings), faults);
   keep(check_control_texts(control_options(settings, credentials)), faults);
   const Result<Address> metrics = parse_address(settings.metrics_listen);
   const bool is_everywhere = metrics.ok() && is_wildcard_number(metrics->host);
@@ -87,6 +101,7 @@ Faults check_start(const Settings& given, const Credentials& credentials) {
   const Settings settings = with_defaults(given);
   const Names names;
   Faults faults = check_sockets(settings);
+  keep(check_ports(settings), faults);
   const Status addresses = check_addresses(settings.listen, settings.data_address,
                                            settings.coordinator, settings.etcd, names);
   if (addresses.ok())
@@ -128,7 +143,13 @@ Status check_metrics_listen(const Settings& settings, const Credentials& credent
 
 Status check_certificates_of(const Settings& settings) {
   if (settings.tls != "require") return {};
-  return look_at_certificates(settings.tls_dir, with_defaults(settings).host).status();
+  const std::string host = with_defaults(settings).host;
+  const auto certificates = look_at_certificates(settings.tls_dir, host);
+  if (!certificates.ok()) return certificates.status();
+  if (certificates->fits) return {};
+  return failed_precondition("the certificate in tls_dir = " + settings.tls_dir + " is for " +
+                             certificates->names + ", so others refuse it from host = " + host +
+                             "; issue one for this name, or set host to one of those");
 }
 
 }  // namespace tutti

@@ -377,7 +377,8 @@ Status check_control_texts(const ControlOptions& options) {
 }
 
 Status check_control(const ControlOptions& options, const Names& names) {
-  return remote_coordinator_of(options, names).status();
+  const Status wanted = remote_coordinator_of(options, names).status();
+  return wanted.ok() ? open_store(options).status() : wanted;
 }
 
 Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,

@@ -37,7 +37,9 @@ struct Member {
 
 Result<std::string> read_file(const std::string& path) {
   std::string text = text_of_file(path);
-  if (text.empty()) return failed_precondition("cannot read " + path + ", for etcd");
+  if (text.empty())
+    return failed_precondition("cannot read " + path +
+                               ", for etcd; put it there, or correct the setting etcd_tls_dir");
   return text;
 }
 
@@ -347,6 +349,9 @@ Result<std::unique_ptr<KeyStore>> open_etcd(const EtcdOptions& options) {
     if (const Result<Address> address = parse_address(endpoint); !address.ok())
       return invalid_argument("setting etcd = " + address.status().message());
   std::string password;
+  if (!options.user.empty() && options.password_file.empty())
+    return failed_precondition("etcd_user = " + options.user +
+                               " has no password; set etcd_password_file");
   if (!options.user.empty()) {
     const Result<std::string> read = read_secret_file(options.password_file);
     if (!read.ok())

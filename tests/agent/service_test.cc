@@ -5,6 +5,7 @@
 #include "daemon/control/admin_client.h"
 #include "proto/mesh.pb.h"
 #include "tests/agent/harness.h"
+#include "tests/support/test_ca.h"
 
 namespace tutti {
 namespace {
@@ -157,6 +158,36 @@ TEST_F(AgentService, ChecksWhatSettingsTogetherForbid) {
               HasSubstr("cdef.sock' must have 1 to 107 bytes"));
   EXPECT_EQ(check("\xEF\xBB\xBFhost = b\n"), "0 OK: " + settings() + "\n");
   EXPECT_FALSE(std::filesystem::exists(home + "/run")) << "it made something";
+}
+
+// What would refuse this agent, or the start, only later.
+TEST_F(AgentService, ChecksFilesAndPortsAgainstEachOther) {
+  const auto check = [&](const std::string& lines, const std::vector<std::string>& flags = {}) {
+    std::vector<std::string> all = {"--config=" + settings(), "--check-config"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    write_settings(lines);
+    std::filesystem::remove(home + "/log");
+    const int code = exit_code(run(all));
+    return std::to_string(code) + " " + log();
+  };
+  const std::string file = "2 " + settings();
+  const TestCa authority("authority");
+  mount_secret(home + "/tls", authority.issue({"", "DNS:b"}), authority.certificate());
+  const std::string tls = "tls = require\ntls_dir = " + home + "/tls\n";
+  EXPECT_THAT(check(tls, {"--host=c"}),
+              AllOf(StartsWith(file + ":2: the certificate in tls_dir"),
+                    HasSubstr("is for DNS b, so others refuse it from host = c; issue one")));
+  EXPECT_THAT(check(tls, {"--host=b"}), StartsWith("0 OK"));
+  const std::string etcd = "etcd = 127.0.0.1:1\ntrust_network = yes\n";
+  EXPECT_THAT(check(etcd + "etcd_user = u\n"),
+              StartsWith(file + ":3: etcd_user = u has no password; set etcd_password_file"));
+  EXPECT_THAT(check(etcd + "etcd_tls_dir = /nowhere\n"),
+              StartsWith(file + ":3: cannot read /nowhere/ca.crt, for etcd; put it there"));
+  const std::string metrics = "trust_network = yes\nmetrics_listen = 127.0.0.1:7601\n";
+  const std::string taken = ":2: setting metrics_listen = '127.0.0.1:7601' has the port of listen";
+  EXPECT_THAT(check(metrics, {"--listen=127.0.0.1:7601"}), StartsWith(file + taken));
+  EXPECT_THAT(check(metrics, {"--listen=[::]:7601"}), StartsWith(file + taken));
+  EXPECT_THAT(check(metrics, {"--listen=127.0.0.2:7601"}), StartsWith("0 OK"));
 }
 
 TEST_F(AgentService, NamesThePlaceOfTheSettingThatAFaultIsAbout) {
