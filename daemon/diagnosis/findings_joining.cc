@@ -263,6 +263,14 @@ std::string left_before_text(const JobView& view, const std::vector<uint32_t>& d
   return text;
 }
 
+// "rank 1 (host b, pid 7)", or "ranks 0, 3".
+std::string describe_died(const JobView& view, const std::vector<uint32_t>& died) {
+  const v1::Departure& gone = *view.ranks.at(died.front()).departure;
+  if (died.size() > 1 || gone.pid() == 0) return describe_ranks(died);
+  return describe_ranks(died) + " (host " + gone.host() + ", pid " + std::to_string(gone.pid()) +
+         ")";
+}
+
 // Ranks that a signal or an error has ended, though nobody waited for them then.
 Finding find_died(const JobView& view) {
   std::vector<uint32_t> died;
@@ -270,7 +278,7 @@ Finding find_died(const JobView& view) {
     if (view.has_died(number)) died.push_back(number);
   if (!view.is_over() || died.empty()) return std::nullopt;
   Diagnosis found{.verdict = Verdict::failed,
-                  .sentence = describe_ranks(died) + " died without leaving the job" +
+                  .sentence = describe_died(view, died) + " died without leaving the job" +
                               left_before_text(view, died)};
   add_departures(view, found);
   return found;

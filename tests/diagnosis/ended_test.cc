@@ -255,6 +255,15 @@ TEST(EndedDiagnosis, RanksThatDiedBetweenOperationsHaveFailed) {
   EXPECT_THAT(found.evidence, Contains("rank 0 (host a, pid 100) died, 21 s ago"));
 }
 
+TEST(EndedDiagnosis, ARankThatDiedAloneIsNamedWithItsHostAndProcess) {
+  Job job;
+  job.all_run(3, kMillisecond, 22 * kSecond);
+  end(job, 18'000, "failed");
+  depart(job, 1, 21'000, "rank 1 (host a, pid 101) died");
+  for (const uint32_t rank : {0U, 2U, 3U}) depart(job, rank, 18'000, "");
+  EXPECT_EQ(job.verdict().sentence, "rank 1 (host a, pid 101) died without leaving the job");
+}
+
 TEST(EndedDiagnosis, NothingIsSaidOfRanksThatAreNotKnown) {
   Job job;
   job.all_run(3, kMillisecond, 22 * kSecond);
