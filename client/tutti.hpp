@@ -123,8 +123,11 @@ class Work {
   void wait() { Error::check(tutti_work_wait(work_.get(), -1)); }
   // Like wait(), for at most `timeout`. Returns false if the operation is still under way then.
   bool wait_for(std::chrono::milliseconds timeout) {
-    const tutti_code code = tutti_work_wait(work_.get(), static_cast<int32_t>(timeout.count()));
-    if (code == TUTTI_DEADLINE_EXCEEDED && !done()) return false;
+    tutti_code code = tutti_work_wait(work_.get(), static_cast<int32_t>(timeout.count()));
+    if (code == TUTTI_DEADLINE_EXCEEDED) {
+      if (!done()) return false;
+      code = tutti_work_wait(work_.get(), 0);  // It may have ended since the wait ran out.
+    }
     Error::check(code);
     return true;
   }

@@ -76,6 +76,24 @@ TEST_F(BoardOrder, TheOrderHoldsForEveryWaiter) {
             "");
 }
 
+// Each operation ends at another moment of a wait.
+TEST_F(BoardOrder, AWaitThatRunsOutAsTheOperationEndsIsNoFailure) {
+  EXPECT_EQ(run(2,
+                [](const RankContext& context) {
+                  Group group = context.join();
+                  for (int round = 0; round < 5'000; ++round) {
+                    std::vector<float> tensor(1, 1);
+                    const auto late = std::chrono::microseconds(context.rank * round % 997);
+                    const auto from = std::chrono::steady_clock::now();
+                    while (std::chrono::steady_clock::now() - from < late) continue;
+                    Work work = group.all_reduce_async(std::span(tensor));
+                    while (!work.wait_for(std::chrono::milliseconds(0))) continue;
+                    check_all(tensor, 2);
+                  }
+                }),
+            "");
+}
+
 // A list is one operation, whatever its tensors: ranks with different lists still meet at the same
 // next one.
 TEST_F(BoardOrder, ListsTakeOnePlaceInTheOrder) {
