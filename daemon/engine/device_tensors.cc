@@ -138,13 +138,18 @@ void DeviceTensors::on_launch_failed(const Status& cause) {
   gpu(*lanes_.front()).give_up("work of a GPU cannot be launched: " + cause.message());
 }
 
-// Lanes wait for words alone, so once these are stored their streams run to the end. After a fault
-// they may wait for each other, for ever: then they are not let go on.
 void DeviceTensors::cancel() {
-  is_cancelled_ = true;
+  is_cancelled_ = is_held_ = true;
   launches_.clear();
   for (const std::unique_ptr<Lane>& lane : lanes_) GpuSet::cancel(*lane);
-  if (gpus_.fault().is_set()) return;
+  let_go_on();
+}
+
+// Lanes wait for words alone, so once these are stored their streams run to the end. After a fault
+// they may wait for each other, for ever: then they are not let go on.
+void DeviceTensors::let_go_on() {
+  if (gpus_.fault().is_set() || !may_go_on()) return;
+  is_held_ = false;
   release_streams();
   static_cast<void>(notify());
 }
@@ -163,6 +168,8 @@ bool DeviceTensors::settled() {
     on_launch_failed(launched);
     return false;
   }
+  if (is_held_) let_go_on();
+  if (is_held_) return false;
   const auto is_done = [](const Pending& pending) { return *pending <= 0; };
   if (launches_.is_empty() && std::ranges::all_of(pending_, is_done)) return true;
   if (is_cancelled_) release_streams();

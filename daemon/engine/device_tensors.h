@@ -64,6 +64,8 @@ class DeviceTensors : public HostTensor {
   Status launch_some();
   // What settled() could not launch.
   virtual void on_launch_failed(const Status& cause);
+  // Whether the streams of a cancelled operation may go on. After false, settled() asks again.
+  virtual bool may_go_on() const { return true; }
   Gpu& gpu(const Lane& lane) { return gpus_.gpu(lane.gpu); }
 
   GpuSet& gpus_;
@@ -92,6 +94,7 @@ class DeviceTensors : public HostTensor {
   Status fold_piece_to_host(int chunk, const Range& range, const Target& to);
   void copy_out(int chunk, const Range& range, const std::byte* from);
   Status copy_piece_out(int chunk, const Range& range, const std::byte* from);
+  void let_go_on();
   void release_streams();
   bool await_end();
   Result<GpuSet::Pinned> stage(uint64_t slice, uint64_t bytes);
@@ -108,6 +111,7 @@ class DeviceTensors : public HostTensor {
   std::byte* target_ = nullptr;
   bool begun_ = false;
   bool is_cancelled_ = false;
+  bool is_held_ = false;  // It was cancelled, and its streams have not gone on yet.
 };
 
 }  // namespace tutti

@@ -49,8 +49,16 @@ Status NcclTensors::finish() {
 void NcclTensors::cancel() {
   is_over_ = true;
   has_failed_ = false;
+  held_until_ = Clock::now() + kAbortBound;
   DeviceTensors::cancel();
   leave();
+}
+
+// NCCL's work comes behind the ranks' streams and the folds, which do nothing any more: the other
+// hosts would be given what is no result, and take it for one. The epoch, which is over, aborts the
+// communicator. That may itself wait for work in the stream; then NCCL has long been asked to stop.
+bool NcclTensors::may_go_on() const {
+  return works_ == 0 || link_.communicator.is_ended() || Clock::now() >= held_until_;
 }
 
 // The engine ends this operation when the epoch ends.

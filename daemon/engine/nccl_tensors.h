@@ -16,6 +16,8 @@ class NcclTensors final : public DeviceTensors {
  public:
   // What NCCL is given at once; a piece of each operation that has begun takes this much memory.
   static constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
+  // How long streams of a cancelled operation are held for NCCL to abort its work.
+  static constexpr Millis kAbortBound{1'000};
 
   // `pieces`: the tensor, of one chunk, cut into slices of kPieceBytes. `scratch`: of the
   // communicator's GPU. References must outlive it.
@@ -40,6 +42,7 @@ class NcclTensors final : public DeviceTensors {
   Status begin();
   void go_on();
   void on_launch_failed(const Status& cause) override { fail(cause); }
+  bool may_go_on() const override;
   void reduce_piece(const Range& piece);
   Status fold_part(const Range& part, std::byte* to);
   Status launch(const Range& piece);
@@ -61,6 +64,7 @@ class NcclTensors final : public DeviceTensors {
   bool is_over_ = false;     // Nothing more is queued: all is, or it was cancelled or has failed.
   bool has_failed_ = false;  // The epoch has not cancelled it yet.
   bool has_left_ = false;
+  TimePoint held_until_ = TimePoint::max();  // Since cancel().
   Lifetime lifetime_;
 };
 

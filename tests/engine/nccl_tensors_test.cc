@@ -74,6 +74,7 @@ class NcclCluster {
   void arrive(int rank, uint64_t seq, int stream = 0) {
     word(rank, 0, stream).store(value_of(seq));
   }
+  bool has_arrived(int rank, uint64_t seq) { return word(rank, 0).load() >= value_of(seq); }
   void arrive_all(uint64_t seq) {
     for (int rank = 0; rank < ranks_; ++rank) arrive(rank, seq);
   }
@@ -82,7 +83,10 @@ class NcclCluster {
   void await(const std::function<bool()>& done) { tutti::await(loop_, done); }
   // The status with which the host's operation ended.
   Status await_end(int host, uint64_t seq) {
-    await([&] { return ended_.contains({host, seq}); });
+    await([&] {
+      engine(host).settle();  // As a worker does from time to time.
+      return ended_.contains({host, seq});
+    });
     return ended_[{host, seq}];
   }
   void await_all(uint64_t seq) {
@@ -432,6 +436,28 @@ TEST(NcclTensors, AnEndWhileNcclWaitsForAPeerReleasesStreams) {
   EXPECT_EQ(cluster.read<float>(0, 10), std::vector<float>(10, 0));
   cluster.abort(1);
   EXPECT_EQ(cluster.await_end(1, 0).to_string(), "UNAVAILABLE: over");
+}
+
+// The stream of rank 2 has not reached it when its host gives it up. Let go on before NCCL's work
+// is aborted, it would give the others what is no sum, which they would take for one.
+TEST(NcclTensors, AHostThatGivesUpGivesTheOthersNoResult) {
+  NcclCluster cluster(Layout{{0}, {1}, {2}});
+  for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<float>(10, 1));
+  cluster.start(0, {.count = 10});
+  for (const int rank : {0, 1}) cluster.arrive(rank, 0);
+  for (int host = 0; host < 3; ++host)
+    cluster.await([&] { return cluster.link(host).last != nullptr; });  // NCCL has its work.
+  cluster.engine(2).abort(1, unavailable("over"));
+  EXPECT_FALSE(cluster.has_arrived(2, 0));
+  cluster.link(2).communicator.abort();
+  EXPECT_EQ(cluster.await_end(2, 0).to_string(), "UNAVAILABLE: over");
+  EXPECT_TRUE(cluster.is_released(2, 0));
+  for (const int host : {0, 1}) {
+    EXPECT_FALSE(cluster.has_ended(host, 0));
+    cluster.abort(host);
+    EXPECT_EQ(cluster.await_end(host, 0).to_string(), "UNAVAILABLE: over");
+    EXPECT_EQ(cluster.read<float>(host, 10), std::vector<float>(10, 0));
+  }
 }
 
 TEST(NcclTensors, WorkThatNcclRefusesIsReportedAndEndsWithTheEpoch) {
