@@ -247,7 +247,7 @@ void check_timeout(const CrossDeviceOps& ops) {
   const Status status = ops.reduce(ReduceOp::sum, scalar(1), kEverywhere, second).status();
   check_failure(status, Code::deadline_exceeded, "rank 1");
   const std::chrono::duration<double> waited = Clock::now() - begin;
-  check(waited.count() >= 0.9 && waited.count() < 5, "the time");
+  check(waited.count() >= 0.9 && waited.count() < 20, "the time");
 }
 
 TEST_F(GroupTest, AnAbsentRankEndsTheCallAtItsTimeout) {

@@ -14,7 +14,7 @@ BIN = pathlib.Path(os.environ["TUTTI_BIN"])
 ROOT = pathlib.Path(__file__).parents[2]
 
 # Rank 3 leaves a call out, while the others wait for it; rank 0 looks at that from inside the job.
-TRAINER = """
+TRAINER = '''
 import json, os, subprocess, sys, time
 import tutti, numpy
 
@@ -28,30 +28,40 @@ for _ in range(20):
 group.broadcast(x, root=1)
 group.barrier()
 if group.rank != 3:
-    work = group.all_reduce(x, blocking=False, timeout=60)
+    work = group.all_reduce(x, blocking=False, timeout=120)
 
 def trace(*flags):
     command = [program, "trace", os.environ["TUTTI_JOB"], *flags]
     return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
 
-def callers():
-    return len(json.loads(trace("--last", "1", "--json"))["operations"][-1]["ranks"])
+def wait_until(ready, what):
+    limit = time.monotonic() + 100
+    while not ready():
+        assert time.monotonic() < limit, what + ": not within 100 s"
+        time.sleep(0.01)
+
+def is_settled():
+    """All ranks have returned from all but the last, in which three ranks and a worker wait."""
+    operations = json.loads(trace("--json"))["operations"]
+    if len(operations) != 63 or len(operations[-1]["ranks"]) != 3:
+        return False
+    trace("--chrome", place + "/chrome.json")
+    with open(place + "/chrome.json") as file:
+        return sum(event["ph"] == "B" for event in json.load(file)["traceEvents"]) == 4
 
 done = place + "/done"
 if group.rank == 0:
-    while callers() != 3:
-        time.sleep(0.01)
+    wait_until(is_settled, "three ranks wait")
     trace("--chrome", place + "/chrome.json", "--torch", place + "/torch")
     with open(place + "/trace.json", "wb") as file:
         file.write(trace("--json"))
     open(done, "w").close()
-while not os.path.exists(done):
-    time.sleep(0.01)
+wait_until(lambda: os.path.exists(done), "rank 0 has looked")
 if group.rank == 3:
     group.all_reduce(x)
 else:
     work.wait()
-"""
+'''
 
 
 def run(command):

@@ -116,7 +116,7 @@ TEST_P(PassingMesh, AreWaitedForInEveryWay) {
             "");
 }
 
-constexpr std::chrono::milliseconds kShort{400};
+constexpr std::chrono::milliseconds kShort{1'000};
 
 Work start_in(Group& group, std::span<float> tensor, std::chrono::milliseconds timeout) {
   Options options = kStay;
@@ -177,29 +177,28 @@ TEST_P(PassingMesh, AWaitMayBeShorterThanTheOperation) {
 
 // The ranks themselves do a small one, whenever they wait: long after its timeout, and all at once.
 TEST_P(PassingMesh, ASmallOneMayBeWaitedForLate) {
-  EXPECT_EQ(run([](const RankContext& context) {
-              Group group = context.join();
-              const auto ranks = static_cast<float>(context.world_size);
-              for (const bool polls : {false, true}) {
-                std::vector<float> x = ramp(50'000, 1);
-                std::vector<float> y = ramp(1, 1);
-                std::vector<float> z(1);
-                Work first = start_in(group, x, std::chrono::milliseconds(400));
-                Work second = start_in(group, y, std::chrono::milliseconds(400));
-                // A receive that nobody answers lasts as long as it may.
-                failure_of([&] {
-                  group.recv(std::span(z), TUTTI_ANY_RANK, 0,
-                             {.timeout = std::chrono::milliseconds(1'000)});
-                });
-                while (polls && !(first.done() && second.done())) std::this_thread::yield();
-                first.wait();
-                second.wait();
-                check_ramp(x, ranks, ranks);
-                check_ramp(y, ranks, ranks);
-              }
-              check_works(group);
-            }),
-            "");
+  EXPECT_EQ(
+      run([](const RankContext& context) {
+        Group group = context.join();
+        const auto ranks = static_cast<float>(context.world_size);
+        for (const bool polls : {false, true}) {
+          std::vector<float> x = ramp(50'000, 1);
+          std::vector<float> y = ramp(1, 1);
+          std::vector<float> z(1);
+          group.barrier();  // All start both within the timeout.
+          Work first = start_in(group, x, kShort);
+          Work second = start_in(group, y, kShort);
+          // A receive that nobody answers lasts as long as it may.
+          failure_of([&] { group.recv(std::span(z), TUTTI_ANY_RANK, 0, {.timeout = 2 * kShort}); });
+          while (polls && !(first.done() && second.done())) std::this_thread::yield();
+          first.wait();
+          second.wait();
+          check_ramp(x, ranks, ranks);
+          check_ramp(y, ranks, ranks);
+        }
+        check_works(group);
+      }),
+      "");
 }
 
 // Memory whose use after unmap() ends the process.

@@ -122,14 +122,21 @@ TEST(ScheduleProof, RawPlansTakeTheFewestRounds) {
     }
 }
 
+// Used by this thread: other processes do not count.
+double processor_ms() {
+  timespec used{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) * 1e3 + static_cast<double>(used.tv_nsec) / 1e6;
+}
+
 TEST(ScheduleProof, StepsOfARingOf1024HostsAreQuick) {
   const Plan plan = plan_of(Collective::all_reduce, {kRing, kRing}, lone_hosts(1024));
-  const auto start = std::chrono::steady_clock::now();
+  const double before = processor_ms();
   const auto steps = steps_of(plan, 511);
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
+  const double took = processor_ms() - before;
   EXPECT_EQ(steps.size(), 4u * 1023 + 1);
-  RecordProperty("steps_ms", std::to_string(took.count()));
-  EXPECT_LT(took.count(), 100) << "10 ms unloaded and unsanitized";
+  RecordProperty("steps_ms", std::to_string(took));
+  EXPECT_LT(took, 100) << "10 ms unloaded and unsanitized";
 }
 
 // ---- The local phase ----

@@ -49,11 +49,18 @@ struct TcpSilence : Silence {};
 
 TEST_P(TcpSilence, OfAnIdlePeerIsBrokenInEveryQuarter) {
   constexpr std::chrono::milliseconds kQuarter{kSilenceMs / 4};
-  const int before[2] = {proxy_->forwarded[0], proxy_->forwarded[1]};
-  const auto began = std::chrono::steady_clock::now();
-  EXPECT_FALSE(link_.near_end->closed(8 * kQuarter).has_value());
-  const auto quarters = (std::chrono::steady_clock::now() - began) / kQuarter;
-  for (const int way : {0, 1}) EXPECT_GE(proxy_->forwarded[way] - before[way], quarters - 2) << way;
+  // A busy machine may hold up the pings of some rounds; ends that ping too seldom fail all.
+  bool broken = false;
+  for (int round = 0; round < 6 && !broken; ++round) {
+    const int before[2] = {proxy_->forwarded[0], proxy_->forwarded[1]};
+    const auto began = std::chrono::steady_clock::now();
+    ASSERT_FALSE(link_.near_end->closed(8 * kQuarter).has_value());
+    const auto quarters = (std::chrono::steady_clock::now() - began) / kQuarter;
+    broken = true;
+    for (const int way : {0, 1})
+      broken = broken && proxy_->forwarded[way] - before[way] >= quarters - 2;
+  }
+  EXPECT_TRUE(broken);
 }
 
 TEST_P(Silence, OfAStoppedPeerIsNoticedWhenIdle) {
@@ -83,7 +90,7 @@ TEST_P(Silence, OfAStoppedPeerDoesNotDelayTheEnd) {
   pair_.here.reset();
   EXPECT_EQ(link_.near_end->closed_code(), Code::unavailable);
   pair_.there.reset();
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(8));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kSlack);
   EXPECT_EQ(sender_.released(), sender_.sent());
 }
 
