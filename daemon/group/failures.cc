@@ -38,11 +38,10 @@ std::string operation(const Signature& signature, uint64_t number) {
 
 Status disagreement(const Roster& roster, const Ranks& members, uint64_t number, const Asked& one,
                     const Asked& other) {
-  return failed_precondition(
-      "the ranks disagree at operation #" + std::to_string(number) + ": " +
-          describe(roster, members, one) + ", " + describe(roster, members, other) +
-          "; all ranks must make the same calls in the same order",
-      one.rank < 0 || other.rank < 0 ? Culprit() : blame(roster, job_rank(members, other.rank)));
+  return failed_precondition("the ranks disagree at operation #" + std::to_string(number) + ": " +
+                             describe(roster, members, one) + ", " +
+                             describe(roster, members, other) +
+                             "; all ranks must make the same calls in the same order");
 }
 
 Status absence(const Roster& roster, const RankGone& gone, const RankGone* first,

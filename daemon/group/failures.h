@@ -20,7 +20,7 @@ struct Asked {
   int rank = -1;  // -1: not known.
   Signature signature;
 };
-// Two calls of one operation differ. `one` came first; the other is the culprit.
+// Two calls of one operation differ. Without a culprit: which of them is wrong is not known.
 Status disagreement(const Roster& roster, const Ranks& members, uint64_t number, const Asked& one,
                     const Asked& other);
 

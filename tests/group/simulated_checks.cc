@@ -128,16 +128,13 @@ void Job::check_verdict(const EpochOp& op, const Truth& truth, const Status& sta
   const bool refused = std::ranges::any_of(
       truth.calls, [&](const auto& entry) { return entry.second.invalid == status; });
   if (refused) return;
-  const auto blamed = std::ranges::find_if(
-      truth.calls, [&](const auto& entry) { return entry.second.rank == status.culprit().rank; });
   if (status.code() == Code::failed_precondition) {
     const bool differs =
         !truth.calls.empty() && std::ranges::any_of(truth.calls, [&](const auto& entry) {
           return entry.second.signature != truth.calls.begin()->second.signature;
         });
-    const bool one_sided = status.message().find("another host asks") != std::string::npos;
-    if (one_sided ? status.culprit() != Culprit() : blamed == truth.calls.end())
-      wrong(name(op) + ": blames the wrong rank, or none: " + status.to_string());
+    if (status.culprit() != Culprit())
+      wrong(name(op) + ": blames one of those that disagree: " + status.to_string());
     if (!differs) wrong(name(op) + ": nobody disagrees: " + status.to_string());
   } else if (status.code() == Code::unavailable) {
     const int who = status.culprit().rank;

@@ -52,6 +52,7 @@ void disagree(Group& group, const std::function<void()>& mine, const std::string
               const std::string& b) {
   const Error error = failure_of(mine);
   check(error.code == TUTTI_FAILED_PRECONDITION, error.what());
+  check(error.rank == -1 && error.host.empty(), "neither of the two is blamed");
   check_contains(error, a);
   check_contains(error, b);
   check_works(group);
