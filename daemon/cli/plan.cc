@@ -56,7 +56,7 @@ Result<PlanQuestion> parse_question(const PlanOptions& options) {
   const Result<uint64_t> bytes = parse_byte_size(options.bytes);
   if (!bytes.ok()) return bytes.status();
   question.collective = *collective;
-  question.bytes = *bytes;
+  question.bytes = *collective == Collective::barrier ? 0 : *bytes;
   question.per_host = options.per_host;
   question.host = options.host;
   if (const Status status = check_host(question.host); !status.ok()) return status;
