@@ -65,7 +65,12 @@ class DeviceTensors : public HostTensor {
   // What settled() could not launch.
   virtual void on_launch_failed(const Status& cause);
   // Whether the streams of a cancelled operation may go on. After false, settled() asks again.
-  virtual bool may_go_on() const { return true; }
+  virtual bool may_go_on() { return true; }
+  // Lets every stream run to its end. Repeated until they have.
+  virtual void release_streams();
+  bool is_held() const { return is_held_; }
+  // Pinned memory until the slice is released, or all lanes have ended.
+  Result<GpuSet::Pinned> stage(uint64_t slice, uint64_t bytes);
   Gpu& gpu(const Lane& lane) { return gpus_.gpu(lane.gpu); }
 
   GpuSet& gpus_;
@@ -95,9 +100,7 @@ class DeviceTensors : public HostTensor {
   void copy_out(int chunk, const Range& range, const std::byte* from);
   Status copy_piece_out(int chunk, const Range& range, const std::byte* from);
   void let_go_on();
-  void release_streams();
   bool await_end();
-  Result<GpuSet::Pinned> stage(uint64_t slice, uint64_t bytes);
   std::byte* result_of(int chunk, const Range& range) const;
 
   uint64_t folded_ = 0;                                     // Number of slices in launches_ so far.
@@ -111,7 +114,8 @@ class DeviceTensors : public HostTensor {
   std::byte* target_ = nullptr;
   bool begun_ = false;
   bool is_cancelled_ = false;
-  bool is_held_ = false;  // It was cancelled, and its streams have not gone on yet.
+  // It was cancelled, and its streams have not been let go on. After a fault they never are.
+  bool is_held_ = false;
 };
 
 }  // namespace tutti

@@ -1,9 +1,18 @@
 #include "daemon/engine/nccl_tensors.h"
 
 #include <algorithm>
+#include <new>
+#include <thread>
 #include <utility>
 
 namespace tutti {
+namespace {
+
+// More pieces than a stream is given commands for at once: a number is overwritten when it was
+// read.
+constexpr uint64_t kGateNumbers = 255;
+
+}  // namespace
 
 NcclTensors::NcclTensors(GpuSet& gpus, std::function<void()> wake, const Operation& operation,
                          const Geometry& pieces, ScratchPool& scratch)
@@ -18,6 +27,8 @@ NcclTensors::NcclTensors(GpuSet& gpus, std::function<void()> wake, const Operati
 NcclTensors::~NcclTensors() {
   lifetime_.end();
   is_over_ = true;
+  while (is_held() && !gpus_.fault().is_set() && !may_go_on())
+    std::this_thread::sleep_for(Millis(1));
   if (settled() && piece_memory_.data != nullptr) scratch_.give_back(piece_memory_);
   for (int i = 0; i < works_; ++i) link_.communicator.settled();
   leave();
@@ -35,6 +46,9 @@ Status NcclTensors::begin() {
   const Result<ScratchPool::Block> memory = scratch_.take(kPieceBytes);  // As Engine::reserve.
   if (!memory.ok()) return memory.status();
   piece_memory_ = *memory;
+  const Result<GpuSet::Pinned> gate = stage(0, (1 + kGateNumbers) * sizeof(uint64_t));
+  if (!gate.ok()) return gate.status();
+  gate_ = new (gate->data) std::atomic<uint64_t>[1 + kGateNumbers]();
   return {};
 }
 
@@ -54,11 +68,17 @@ void NcclTensors::cancel() {
   leave();
 }
 
-// NCCL's work comes behind the ranks' streams and the folds, which do nothing any more: the other
-// hosts would be given what is no result, and take it for one. The epoch, which is over, aborts the
-// communicator. That may itself wait for work in the stream; then NCCL has long been asked to stop.
-bool NcclTensors::may_go_on() const {
-  return works_ == 0 || link_.communicator.is_ended() || Clock::now() >= held_until_;
+// A gate that is shut holds NCCL's work until the epoch, which ends whenever such an operation is
+// cancelled, has had the communicator aborted: that work then does nothing.
+bool NcclTensors::may_go_on() {
+  const TimePoint now = Clock::now();
+  if (link_.communicator.is_aborting()) held_until_ = std::min(held_until_, now + kAbortGrace);
+  return works_ == 0 || link_.communicator.is_ended() || now >= held_until_;
+}
+
+void NcclTensors::release_streams() {
+  if (gate_ != nullptr) gate_->store(UINT64_MAX / 2);
+  DeviceTensors::release_streams();
 }
 
 // The engine ends this operation when the epoch ends.
@@ -101,6 +121,7 @@ void NcclTensors::reduce_piece(const Range& piece) {
   for (const Range& part : pieces_to_fold(0, piece))
     launches_.add([this, part, to = place_of(part, piece)] { return fold_part(part, to); },
                   ranks_.folds().size());
+  launches_.add([this] { return pass_gate(); }, 2);
   launches_.add([this, piece] { return launch(piece); });
 }
 
@@ -117,6 +138,20 @@ Status NcclTensors::fold_part(const Range& part, std::byte* to) {
 // Where a part of the piece lies in the piece's memory.
 std::byte* NcclTensors::place_of(const Range& part, const Range& piece) const {
   return piece_memory_.data + (part.first - piece.first) * size_of(operation_.dtype);
+}
+
+// Behind the folds of a piece. Once the operation is cancelled they may have done nothing, and what
+// NCCL would give the other hosts is no result, which they would take for one. So its work waits
+// for a word that a copy stores, which does nothing either from then on.
+Status NcclTensors::pass_gate() {
+  Lane& lane = *lanes_.front();
+  std::atomic<uint64_t>& number = gate_[1 + next_piece_ % kGateNumbers];
+  number = next_piece_ + 1;
+  if (Status opens = copy(lane, reinterpret_cast<const std::byte*>(&number),
+                          {reinterpret_cast<std::byte*>(gate_)}, sizeof(*gate_));
+      !opens.ok())
+    return opens;
+  return gpu(lane).wait(*lane.stream, gate_, next_piece_ + 1);
 }
 
 // Behind the work of the operation before.

@@ -16,7 +16,9 @@ class NcclTensors final : public DeviceTensors {
  public:
   // What NCCL is given at once; a piece of each operation that has begun takes this much memory.
   static constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
-  // How long streams of a cancelled operation are held for NCCL to abort its work.
+  // How long the streams of a cancelled operation are held for NCCL to abort its work: since NCCL
+  // was asked to, which it may answer only when they have ended; and at most.
+  static constexpr Millis kAbortGrace{100};
   static constexpr Millis kAbortBound{1'000};
 
   // `pieces`: the tensor, of one chunk, cut into slices of kPieceBytes. `scratch`: of the
@@ -42,7 +44,9 @@ class NcclTensors final : public DeviceTensors {
   Status begin();
   void go_on();
   void on_launch_failed(const Status& cause) override { fail(cause); }
-  bool may_go_on() const override;
+  bool may_go_on() override;
+  void release_streams() override;
+  Status pass_gate();
   void reduce_piece(const Range& piece);
   Status fold_part(const Range& part, std::byte* to);
   Status launch(const Range& piece);
@@ -58,6 +62,8 @@ class NcclTensors final : public DeviceTensors {
   ScratchPool& scratch_;
   const nccl::LaunchOrder::Ticket ticket_;
   ScratchPool::Block piece_memory_;
+  // In pinned memory: the number of works that NCCL may be given, and numbers to store there.
+  std::atomic<uint64_t>* gate_ = nullptr;
   uint64_t next_piece_ = 0;
   int works_ = 0;  // That NCCL was given.
   bool is_launching_ = false;

@@ -112,6 +112,7 @@ class Communicator::Thread {
     is_closed_ = true;
   }
   bool is_ended() const { return is_ended_; }
+  bool is_aborting() const { return is_aborting_; }
   std::atomic<int> under_way = 0;
 
   // ---- The thread ----
@@ -140,6 +141,7 @@ class Communicator::Thread {
   Comm comm_ = nullptr;
   std::function<void(Status)> on_failed_;
   bool has_failed_ = false;
+  std::atomic<bool> is_aborting_ = false;
   std::atomic<bool> is_ended_ = false;
 
   std::mutex mutex_;
@@ -273,6 +275,7 @@ void Communicator::Thread::look_for_errors() {
 // Tasks that were not done are reported as failed.
 void Communicator::Thread::end() {
   has_failed_ = true;
+  is_aborting_ = true;
   if (comm_ != nullptr) library_->comm_abort(std::exchange(comm_, nullptr));
   is_ended_ = true;
   for (;;) {
@@ -366,5 +369,6 @@ void Communicator::watch_end(const CommunicatorParts& parts, const std::shared_p
 }
 
 bool Communicator::is_ended() const { return thread_->is_ended(); }
+bool Communicator::is_aborting() const { return thread_->is_aborting(); }
 
 }  // namespace tutti::nccl

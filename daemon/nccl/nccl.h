@@ -94,6 +94,8 @@ class Communicator {
   void finish();
   // NCCL has ended it: its work does nothing any more.
   bool is_ended() const;
+  // NCCL was asked to abort it, or has ended it.
+  bool is_aborting() const;
 
  private:
   class Thread;

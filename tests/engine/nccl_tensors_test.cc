@@ -100,6 +100,9 @@ class NcclCluster {
     await_all(seq);
   }
   void turn() { loop_.run_once(Clock::now()); }
+  void turn_for(Millis span) {
+    for (const TimePoint end = Clock::now() + span; Clock::now() < end;) loop_.run_once(end);
+  }
   void abort(int host) {
     engine(host).abort(1, unavailable("over"));
     link(host).communicator.abort();
@@ -438,9 +441,9 @@ TEST(NcclTensors, AnEndWhileNcclWaitsForAPeerReleasesStreams) {
   EXPECT_EQ(cluster.await_end(1, 0).to_string(), "UNAVAILABLE: over");
 }
 
-// The stream of rank 2 has not reached it when its host gives it up. Let go on before NCCL's work
-// is aborted, it would give the others what is no sum, which they would take for one.
-TEST(NcclTensors, AHostThatGivesUpGivesTheOthersNoResult) {
+// The stream of rank 2 has not reached it when its host gives it up. If it goes on, for its host or
+// of itself, before NCCL's work is aborted, it must not give the others what is no sum.
+void give_up_on_one_host(bool arrives_late) {
   NcclCluster cluster(Layout{{0}, {1}, {2}});
   for (int rank = 0; rank < 3; ++rank) cluster.write(rank, std::vector<float>(10, 1));
   cluster.start(0, {.count = 10});
@@ -449,6 +452,8 @@ TEST(NcclTensors, AHostThatGivesUpGivesTheOthersNoResult) {
     cluster.await([&] { return cluster.link(host).last != nullptr; });  // NCCL has its work.
   cluster.engine(2).abort(1, unavailable("over"));
   EXPECT_FALSE(cluster.has_arrived(2, 0));
+  if (arrives_late) cluster.arrive(2, 0);
+  cluster.turn_for(Millis(200));  // Time enough for a wrong sum.
   cluster.link(2).communicator.abort();
   EXPECT_EQ(cluster.await_end(2, 0).to_string(), "UNAVAILABLE: over");
   EXPECT_TRUE(cluster.is_released(2, 0));
@@ -458,6 +463,12 @@ TEST(NcclTensors, AHostThatGivesUpGivesTheOthersNoResult) {
     EXPECT_EQ(cluster.await_end(host, 0).to_string(), "UNAVAILABLE: over");
     EXPECT_EQ(cluster.read<float>(host, 10), std::vector<float>(10, 0));
   }
+}
+
+TEST(NcclTensors, AHostThatGivesUpGivesTheOthersNoResult) { give_up_on_one_host(false); }
+
+TEST(NcclTensors, AStreamThatArrivesAfterItsHostGaveUpGivesNoneEither) {
+  give_up_on_one_host(true);
 }
 
 TEST(NcclTensors, WorkThatNcclRefusesIsReportedAndEndsWithTheEpoch) {

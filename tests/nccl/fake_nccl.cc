@@ -291,11 +291,11 @@ Return ncclCommDestroy(Comm comm) {
   return kSuccess;
 }
 Return ncclCommAbort(Comm comm) {
+  if (comm->meeting != nullptr) comm->meeting->abort();  // As NCCL does: its flag first.
   if (has_fault("abort_hangs", comm->rank)) hang();
   if (has_fault("abort_is_slow", comm->rank))
     for (const auto begun = Clock::now(); Clock::now() - begun < kSlowAbort;)
       tutti::fake::look_away();
-  if (comm->meeting != nullptr) comm->meeting->abort();
   comm->end();
   return kSuccess;
 }
