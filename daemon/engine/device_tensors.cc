@@ -54,13 +54,14 @@ DeviceTensors::~DeviceTensors() {
     for (const GpuSet::Pinned& block : blocks) gpus_.give_back(block);
 }
 
-// Whether no lane works any more. A process that ends is not held up by GPUs that hang.
 bool DeviceTensors::await_end() {
   if (settled()) return true;
+  if (has_hung_) return false;
   if (!is_cancelled_) cancel();
   const auto limit = std::chrono::steady_clock::now() + kEndBound;
   while (!settled()) {
-    if (gpus_.has_abandoned() || std::chrono::steady_clock::now() >= limit) return false;
+    has_hung_ = gpus_.has_abandoned() || std::chrono::steady_clock::now() >= limit;
+    if (has_hung_) return false;
     std::this_thread::sleep_for(kEndPause);
   }
   return true;

@@ -69,6 +69,9 @@ class DeviceTensors : public HostTensor {
   // Lets every stream run to its end. Repeated until they have.
   virtual void release_streams();
   bool is_held() const { return is_held_; }
+  // Cancels what is under way. Whether no lane works any more: a process that ends is not held up,
+  // beyond one bound, by GPUs that hang.
+  bool await_end();
   // Pinned memory until the slice is released, or all lanes have ended.
   Result<GpuSet::Pinned> stage(uint64_t slice, uint64_t bytes);
   Gpu& gpu(const Lane& lane) { return gpus_.gpu(lane.gpu); }
@@ -100,7 +103,6 @@ class DeviceTensors : public HostTensor {
   void copy_out(int chunk, const Range& range, const std::byte* from);
   Status copy_piece_out(int chunk, const Range& range, const std::byte* from);
   void let_go_on();
-  bool await_end();
   std::byte* result_of(int chunk, const Range& range) const;
 
   uint64_t folded_ = 0;                                     // Number of slices in launches_ so far.
@@ -114,6 +116,7 @@ class DeviceTensors : public HostTensor {
   std::byte* target_ = nullptr;
   bool begun_ = false;
   bool is_cancelled_ = false;
+  bool has_hung_ = false;  // await_end() has waited in vain.
   // It was cancelled, and its streams have not been let go on. After a fault they never are.
   bool is_held_ = false;
 };

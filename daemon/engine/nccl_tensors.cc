@@ -26,10 +26,11 @@ NcclTensors::NcclTensors(GpuSet& gpus, std::function<void()> wake, const Operati
 
 NcclTensors::~NcclTensors() {
   lifetime_.end();
-  is_over_ = true;
+  if (!is_over_) cancel();
   while (is_held() && !gpus_.fault().is_set() && !may_go_on())
     std::this_thread::sleep_for(Millis(1));
-  if (settled() && piece_memory_.data != nullptr) scratch_.give_back(piece_memory_);
+  // Here, as the base does not know of the gate.
+  if (await_end() && piece_memory_.data != nullptr) scratch_.give_back(piece_memory_);
   for (int i = 0; i < works_; ++i) link_.communicator.settled();
   leave();
 }

@@ -17,7 +17,8 @@ class NcclTensors final : public DeviceTensors {
   // What NCCL is given at once; a piece of each operation that has begun takes this much memory.
   static constexpr uint64_t kPieceBytes = uint64_t{32} << 20;
   // How long the streams of a cancelled operation are held for NCCL to abort its work: since NCCL
-  // was asked to, which it may answer only when they have ended; and at most.
+  // was asked to, which it may answer only when they have ended; and at most. A thread that gets no
+  // core for so long before it sets NCCL's flag leaves other hosts a sum without this one's values.
   static constexpr Millis kAbortGrace{100};
   static constexpr Millis kAbortBound{1'000};
 

@@ -101,11 +101,18 @@ class NcclCluster {
   }
   void turn() { loop_.run_once(Clock::now()); }
   void turn_for(Millis span) {
-    for (const TimePoint end = Clock::now() + span; Clock::now() < end;) loop_.run_once(end);
+    bool is_over = false;
+    loop_.at(Clock::now() + span, [&] { is_over = true; });
+    await([&] { return is_over; });
   }
   void abort(int host) {
     engine(host).abort(1, unavailable("over"));
     link(host).communicator.abort();
+  }
+  // Whether no GPU works for the engine any more once it is gone.
+  bool end_engine(int host) {
+    engines_[static_cast<size_t>(host)].reset();
+    return sets_[static_cast<size_t>(host)]->close();
   }
   const std::vector<Status>& failures() const { return failures_; }
 
@@ -469,6 +476,17 @@ TEST(NcclTensors, AHostThatGivesUpGivesTheOthersNoResult) { give_up_on_one_host(
 
 TEST(NcclTensors, AStreamThatArrivesAfterItsHostGaveUpGivesNoneEither) {
   give_up_on_one_host(true);
+}
+
+TEST(NcclTensors, AnEngineThatEndsLeavesNothingBehindAShutGate) {
+  NcclCluster cluster(Layout{{0}, {1}});
+  cluster.start(0, {.count = 10});
+  cluster.arrive(0, 0);
+  for (int host = 0; host < 2; ++host)
+    cluster.await([&] { return cluster.link(host).last != nullptr; });  // NCCL has its work.
+  EXPECT_TRUE(cluster.end_engine(1));
+  cluster.abort(0);
+  EXPECT_EQ(cluster.await_end(0, 0).to_string(), "UNAVAILABLE: over");
 }
 
 TEST(NcclTensors, WorkThatNcclRefusesIsReportedAndEndsWithTheEpoch) {
