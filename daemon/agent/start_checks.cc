@@ -3,8 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "daemon/agent/admin_door.h"
 #include "daemon/base/program.h"
@@ -48,6 +50,19 @@ Faults check_sockets(const Settings& settings) {
            ? invalid_argument("setting run_dir = '': name a directory, as /run/tutti")
            : check_socket("run_dir", settings.run_dir, shortest_worker_socket(settings.run_dir)),
        faults);
+  return faults;
+}
+
+// What is where the agent will make a directory and a socket, if anything is.
+Faults check_places(const Settings& settings) {
+  Faults faults;
+  struct stat found {};
+  if (stat(settings.run_dir.c_str(), &found) == 0 && !S_ISDIR(found.st_mode))
+    faults.push_back(failed_precondition("setting run_dir = '" + settings.run_dir +
+                                         "': that is no directory; move it, or choose another"));
+  if (stat(settings.socket.c_str(), &found) == 0 && !S_ISSOCK(found.st_mode))
+    faults.push_back(failed_precondition("setting socket = '" + settings.socket +
+                                         "': that is no socket; move it, or choose another path"));
   return faults;
 }
 
@@ -101,14 +116,17 @@ Faults check_start(const Settings& given, const Credentials& credentials) {
   const Settings settings = with_defaults(given);
   const Names names;
   Faults faults = check_sockets(settings);
+  std::ranges::copy(check_places(settings), std::back_inserter(faults));
   keep(check_ports(settings), faults);
   const Status addresses = check_addresses(settings.listen, settings.data_address,
                                            settings.coordinator, settings.etcd, names);
-  if (addresses.ok())
-    keep(check_control(control_options(settings, credentials), names), faults);
-  else
-    keep(check_control_texts(control_options(settings, credentials)), faults);
-  if (addresses.code() != Code::unavailable) keep(addresses, faults);
+  const bool may_come = addresses.code() == Code::unavailable;
+  const ControlOptions control = control_options(settings, credentials);
+  const Status texts = check_control_texts(control);
+  keep(texts, faults);
+  if (texts.ok() && addresses.ok()) keep(check_control(control, names), faults);
+  if (texts.ok() && (addresses.ok() || may_come)) keep(check_etcd_files(control), faults);
+  if (!may_come) keep(addresses, faults);
   const Result<Address> metrics = parse_address(settings.metrics_listen);
   const bool is_everywhere = metrics.ok() && is_wildcard(metrics->host, names);
   keep(check_metrics_listen(settings, credentials, is_everywhere), faults);

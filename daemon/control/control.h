@@ -85,6 +85,8 @@ class ControlServer {
 Status check_control_texts(const ControlOptions& options);
 // What of that can be said before anything is opened, as names lead now.
 Status check_control(const ControlOptions& options, const Names& names = {});
+// Whether the files that are needed to speak to etcd can be used now.
+Status check_etcd_files(const ControlOptions& options);
 Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,
                                                      AgentControl& agent, const Names& names = {});
 

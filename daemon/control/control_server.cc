@@ -373,13 +373,18 @@ Status check_control_texts(const ControlOptions& options) {
                             " and coordinator = " + options.coordinator +
                             " contradict each other: with etcd the agents elect the coordinator; "
                             "remove one of the two settings");
+  const EtcdSettings& etcd = options.etcd;
+  if (!etcd.members.empty() && !etcd.user.empty() && etcd.password_file.empty())
+    return invalid_argument("etcd_user = " + etcd.user +
+                            " has no password; set etcd_password_file");
   return check_openness(options, is_wildcard_number(listen->host));
 }
 
 Status check_control(const ControlOptions& options, const Names& names) {
-  const Status wanted = remote_coordinator_of(options, names).status();
-  return wanted.ok() ? open_store(options).status() : wanted;
+  return remote_coordinator_of(options, names).status();
 }
+
+Status check_etcd_files(const ControlOptions& options) { return open_store(options).status(); }
 
 Result<std::unique_ptr<ControlServer>> serve_control(const ControlOptions& options,
                                                      AgentControl& agent, const Names& names) {

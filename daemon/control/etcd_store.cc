@@ -349,9 +349,6 @@ Result<std::unique_ptr<KeyStore>> open_etcd(const EtcdOptions& options) {
     if (const Result<Address> address = parse_address(endpoint); !address.ok())
       return invalid_argument("setting etcd = " + address.status().message());
   std::string password;
-  if (!options.user.empty() && options.password_file.empty())
-    return failed_precondition("etcd_user = " + options.user +
-                               " has no password; set etcd_password_file");
   if (!options.user.empty()) {
     const Result<std::string> read = read_secret_file(options.password_file);
     if (!read.ok())

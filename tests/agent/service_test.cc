@@ -19,6 +19,15 @@ struct AgentService : AgentTest {
 
   void write_settings(const std::string& lines) const { std::ofstream(settings()) << lines; }
   std::string settings() const { return home + "/tuttid.conf"; }
+  // The exit code of --check-config with these lines in the file, and what it printed.
+  std::string check(const std::string& lines, const std::vector<std::string>& flags = {}) {
+    std::vector<std::string> all = {"--config=" + settings(), "--check-config"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    write_settings(lines);
+    std::filesystem::remove(home + "/log");
+    const int code = exit_code(run(all));
+    return std::to_string(code) + " " + log();
+  }
   pid_t start_with_settings() { return start({"--config=" + settings()}); }
   // Returns what the manager gets when it is over.
   std::string reload(pid_t agent) {
@@ -97,22 +106,13 @@ TEST_F(AgentService, TellsItsManagerWhyItDoesNotStart) {
 }
 
 TEST_F(AgentService, ChecksItsConfigurationAndStartsNothing) {
-  const auto check = [&](const std::vector<std::string>& flags) {
-    std::vector<std::string> all = {"--config=" + settings(), "--check-config"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    std::filesystem::remove(home + "/log");
-    return exit_code(run(all));
-  };
-  write_settings("\njoin_timeout_ms = 2m\n");
-  EXPECT_EQ(check({}), 0);
-  EXPECT_EQ(log(), "OK: " + settings() + "\n");
-  write_settings(
-      "\nlog_level = loud\nlisten = \"127.0.0.1:0\nscoket = /s\nlisten = a:1\nlisten = a:1\n");
+  EXPECT_EQ(check("\njoin_timeout_ms = 2m\n"), "0 OK: " + settings() + "\n");
   environment = {{"TUTTI_SILENCE_MS", "soon"}};
-  EXPECT_EQ(check({"--jobs-max=0", "--token-file=/nowhere"}), 2);
-  std::istringstream lines(log());
+  std::istringstream lines(
+      check("\nlog_level = loud\nlisten = \"127.0.0.1:0\nscoket = /s\nlisten = a:1\nlisten = a:1\n",
+            {"--jobs-max=0", "--token-file=/nowhere"}));
   for (const std::string& begin :
-       {settings() + ":2: setting log_level = 'loud': expected one of",
+       {"2 " + settings() + ":2: setting log_level = 'loud': expected one of",
         settings() + ":3: setting listen: the quotes are not balanced",
         settings() + ":4: there is no setting 'scoket'; did you mean 'socket'?",
         settings() + ":6: setting listen is given twice, first in line 5",
@@ -128,14 +128,6 @@ TEST_F(AgentService, ChecksItsConfigurationAndStartsNothing) {
 
 // What a start would find out later, with the place that is to be changed.
 TEST_F(AgentService, ChecksWhatSettingsTogetherForbid) {
-  const auto check = [&](const std::string& lines, const std::vector<std::string>& flags = {}) {
-    std::vector<std::string> all = {"--config=" + settings(), "--check-config"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    write_settings(lines);
-    std::filesystem::remove(home + "/log");
-    const int code = exit_code(run(all));
-    return std::to_string(code) + " " + log();
-  };
   const std::string file = "2 " + settings();
   EXPECT_THAT(check("", {"--listen=0.0.0.0:0"}),
               StartsWith("2 flag --listen: listen = 0.0.0.0:0 is open to every network"));
@@ -162,14 +154,6 @@ TEST_F(AgentService, ChecksWhatSettingsTogetherForbid) {
 
 // What would refuse this agent, or the start, only later.
 TEST_F(AgentService, ChecksFilesAndPortsAgainstEachOther) {
-  const auto check = [&](const std::string& lines, const std::vector<std::string>& flags = {}) {
-    std::vector<std::string> all = {"--config=" + settings(), "--check-config"};
-    all.insert(all.end(), flags.begin(), flags.end());
-    write_settings(lines);
-    std::filesystem::remove(home + "/log");
-    const int code = exit_code(run(all));
-    return std::to_string(code) + " " + log();
-  };
   const std::string file = "2 " + settings();
   const TestCa authority("authority");
   mount_secret(home + "/tls", authority.issue({"", "DNS:b"}), authority.certificate());
@@ -183,6 +167,15 @@ TEST_F(AgentService, ChecksFilesAndPortsAgainstEachOther) {
               StartsWith(file + ":3: etcd_user = u has no password; set etcd_password_file"));
   EXPECT_THAT(check(etcd + "etcd_tls_dir = /nowhere\n"),
               StartsWith(file + ":3: cannot read /nowhere/ca.crt, for etcd; put it there"));
+  EXPECT_EQ(exit_code(run({"--config=" + settings(), "--etcd-user=u"})), 2)
+      << "no later start helps";
+  EXPECT_THAT(check(etcd + "etcd_tls_dir = /nowhere\ndata_address = nosuch.invalid\n"),
+              StartsWith(file + ":3: cannot read /nowhere/ca.crt"));
+  const std::string plain_file = home + "/plain";
+  std::ofstream(plain_file) << "x";
+  for (const char* name : {"socket", "run-dir"})
+    EXPECT_THAT(check("", {"--" + std::string(name) + "=" + plain_file}),
+                HasSubstr(" = '" + plain_file + "': that is no "));
   const std::string metrics = "trust_network = yes\nmetrics_listen = 127.0.0.1:7601\n";
   const std::string taken = ":2: setting metrics_listen = '127.0.0.1:7601' has the port of listen";
   EXPECT_THAT(check(metrics, {"--listen=127.0.0.1:7601"}), StartsWith(file + taken));
@@ -191,17 +184,11 @@ TEST_F(AgentService, ChecksFilesAndPortsAgainstEachOther) {
 }
 
 TEST_F(AgentService, NamesThePlaceOfTheSettingThatAFaultIsAbout) {
-  const auto check = [&](const std::string& lines, const std::string& flag) {
-    write_settings(lines);
-    std::filesystem::remove(home + "/log");
-    EXPECT_EQ(exit_code(run({"--config=" + settings(), "--check-config", flag})), 2);
-    return log();
-  };
-  EXPECT_THAT(check("\xEF\xBB\xBFmetrics_listen = 0.0.0.0:0\n", "--host=b"),
-              StartsWith(settings() + ":1: setting metrics_listen = '0.0.0.0:0' is open"));
+  EXPECT_THAT(check("\xEF\xBB\xBFmetrics_listen = 0.0.0.0:0\n", {"--host=b"}),
+              StartsWith("2 " + settings() + ":1: setting metrics_listen = '0.0.0.0:0' is open"));
   // Names of settings are ordinary words as well.
-  EXPECT_THAT(check("host = b\n", "--worker-binary=/of no host here"),
-              StartsWith("flag --worker-binary: there is no worker binary /of no host here"));
+  EXPECT_THAT(check("host = b\n", {"--worker-binary=/of no host here"}),
+              StartsWith("2 flag --worker-binary: there is no worker binary /of no host here"));
 }
 
 // What the machine lacks may come: the systemd unit tries again after 1, not after 2.
