@@ -20,19 +20,21 @@ namespace {
 const std::byte* bytes_at(const void* memory) { return static_cast<const std::byte*>(memory); }
 std::byte* bytes_at(void* memory) { return static_cast<std::byte*>(memory); }
 
-Status read_given(const tutti_options* options, tutti_options& given) {
-  constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(given.timeout_ms);
-  return read_sized(options, kLeast, "tutti_defaults()", given);
-}
+// A call's options, or why they cannot be read.
+struct GivenOptions : tutti_options {
+  explicit GivenOptions(const tutti_options* options) : tutti_options(tutti_defaults()) {
+    constexpr size_t kLeast = offsetof(tutti_options, timeout_ms) + sizeof(timeout_ms);
+    tutti_options& given = *this;
+    fault = no_throw([&] { return read_sized(options, kLeast, "tutti_defaults()", given); });
+  }
+  // Where the caller wants no work, but does not wait either.
+  bool is_on_stream() const { return fault.ok() && on_stream != 0; }
 
-// Where the caller wants no work, but does not wait either.
-bool is_on_stream(const tutti_options* options) {
-  tutti_options given = tutti_defaults();
-  return read_given(options, given).ok() && given.on_stream != 0;
-}
+  Status fault;
+};
 
-Status read_options(const tutti_options* options, Request& request, tutti_options& given) {
-  if (Status s = read_given(options, given); !s.ok()) return s;
+Status read_options(const GivenOptions& given, Request& request) {
+  if (!given.fault.ok()) return given.fault;
   Status choices = check_choice("reproducible", given.reproducible, "tutti_defaults()");
   if (choices.ok()) choices = check_choice("verify", given.verify, "tutti_defaults()");
   if (!choices.ok()) return choices;
@@ -61,12 +63,11 @@ Status fill(const Group& group, const CollectiveArgs& op, Request& request) {
 }
 
 // Reads the arguments that all operations have.
-Status read_args(const Group& group, const CollectiveArgs& args, const tutti_options* options,
+Status read_args(const Group& group, const CollectiveArgs& args, const GivenOptions& given,
                  RequestBuilder& builder) {
-  tutti_options given = tutti_defaults();
   builder.request().collective = static_cast<uint8_t>(args.collective);
   if (args.fault != nullptr) return Status(args.fault_code, args.fault);
-  if (Status s = read_options(options, builder.request(), given); !s.ok()) return s;
+  if (Status s = read_options(given, builder.request()); !s.ok()) return s;
   builder.set_options(given);
   if (Status s = fill(group, args, builder.request()); !s.ok()) return s;
   const JoinTarget& join = group.connection->target();
@@ -332,22 +333,22 @@ Status submit_device(Group& group, const TensorListArgs& args, TensorList& list,
 }
 
 // Whether the call is for GPU memory. A call without elements is not, on any rank.
-bool is_for_gpu(Group& group, const CollectiveArgs& args, const tutti_options* options) {
+bool is_for_gpu(Group& group, const CollectiveArgs& args, const GivenOptions& given) {
   if (args.collective == TUTTI_BARRIER || (args.counts.empty() && args.count == 0)) return false;
   Connection& connection = *group.connection;
   const auto is_device = [&](const void* memory) {
     return memory != nullptr && !connection.own_memory().is_shared(memory) &&
            group.device_memory->is_device(memory);
   };
-  return is_device(args.in) || is_device(args.out) || is_on_stream(options);
+  return is_device(args.in) || is_device(args.out) || given.is_on_stream();
 }
 
 // What is wrong with the list is found later. For a tensor without elements, nothing counts.
-bool is_for_gpu(Group& group, const TensorListArgs& args, const tutti_options* options) {
+bool is_for_gpu(Group& group, const TensorListArgs& args, const GivenOptions& given) {
   if (args.ins == nullptr || args.outs == nullptr || args.counts == nullptr) return false;
   if (std::all_of(args.counts, args.counts + args.size, [](size_t n) { return n == 0; }))
     return false;
-  if (is_on_stream(options)) return true;
+  if (given.is_on_stream()) return true;
   DeviceMemory& device = *group.device_memory;
   if (!device.has_driver()) return false;
   for (size_t i = 0; i < args.size; ++i)
@@ -388,10 +389,10 @@ std::optional<Status> run_staged(RequestBuilder& builder, const CollectiveArgs& 
   return builder.run_staged(staged, bytes.in != 0, bytes.out != 0, by);
 }
 
-Status submit(Group& group, const CollectiveArgs& args, const tutti_options* options,
+Status submit(Group& group, const CollectiveArgs& args, const GivenOptions& given,
               RequestBuilder& builder) {
   SideBytes bytes;
-  if (Status s = read_args(group, args, options, builder); !s.ok()) return builder.refuse(s);
+  if (Status s = read_args(group, args, given, builder); !s.ok()) return builder.refuse(s);
   if (Status s = read_sides(group, args, bytes); !s.ok()) return builder.refuse(s);
   builder.op().record.bytes = args.counts.empty() ? args.count * tutti_dtype_size(args.dtype)
                                                   : std::min(bytes.in, bytes.out);
@@ -445,11 +446,11 @@ Status submit_list(RequestBuilder& builder, Connection& connection,
   }
 }
 
-Status submit(Group& group, const TensorListArgs& args, const tutti_options* options,
+Status submit(Group& group, const TensorListArgs& args, const GivenOptions& given,
               RequestBuilder& builder) {
   TensorList list;
   const CollectiveArgs all_reduce{TUTTI_ALL_REDUCE, nullptr, nullptr, 0, args.dtype, args.op, 0};
-  if (Status s = read_args(group, all_reduce, options, builder); !s.ok()) return builder.refuse(s);
+  if (Status s = read_args(group, all_reduce, given, builder); !s.ok()) return builder.refuse(s);
   if (Status s = read_list(*group.connection, args, list); !s.ok()) return builder.refuse(s);
   if (builder.is_on_gpu()) return submit_device(group, args, list, builder);
   if (Status s = take_list(builder, args, list); !s.ok()) return builder.refuse(s);
@@ -515,16 +516,17 @@ Status run_any(Group& group, const Args& args, const tutti_options* options,
   Connection& connection = *group.connection;
   if (Status s = connection.usable(); !s.ok()) return failure.first_failure(connection, s);
   // An operation on a GPU is watched by a thread, whether or not the caller waits here.
-  const bool is_on_gpu = is_for_gpu(group, args, options);
+  const GivenOptions given(options);
+  const bool is_on_gpu = is_for_gpu(group, args, given);
   std::shared_ptr<PendingOp> own;
   RequestBuilder builder(group, is_on_gpu && op == nullptr ? &own : op, passing);
   if (is_on_gpu) builder.set_on_gpu();
-  if (op == nullptr && is_on_stream(options)) builder.keep_failure();
+  if (op == nullptr && given.is_on_stream()) builder.keep_failure();
   try {
     if (Status s = failure.take(); !s.ok()) return builder.refuse(s);
-    Status status = failure.first_failure(connection, submit(group, args, options, builder));
+    Status status = failure.first_failure(connection, submit(group, args, given, builder));
     request = builder.request();
-    if (!status.ok() || own == nullptr || is_on_stream(options)) return status;
+    if (!status.ok() || own == nullptr || given.is_on_stream()) return status;
     return group.queue->wait(*own, -1);
   } catch (...) {
     builder.refuse_without_memory();

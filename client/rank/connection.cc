@@ -103,8 +103,7 @@ Status Connection::usable() const noexcept {
     });
   if (!is_lost_) return {};
   const std::lock_guard lock(mutex_);
-  return without_throwing(
-      lost_->code(), [this] { return *lost_; }, lost_->culprit().rank);
+  return *lost_;
 }
 
 std::string Connection::own_name() const {

@@ -16,7 +16,7 @@ Status without_throwing(Code code, const Make& make, int rank = -1) noexcept {
   try {
     return make();
   } catch (const std::bad_alloc&) {
-    return {code, "out of memory", {rank, {}}};  // Short enough to need none.
+    return Status::without_memory(code, rank);
   }
 }
 

@@ -22,11 +22,11 @@ inline Status status_of_exception() noexcept {
       return resource_exhausted("this process is out of memory");
     } catch (const std::exception& thrown) {
       return internal_error(std::string("a fault inside the client library: ") + thrown.what());
+    } catch (...) {
+      return internal_error("unknown fault");
     }
   } catch (const std::bad_alloc&) {
-    return {Code::resource_exhausted, "out of memory"};  // Short enough to need none.
-  } catch (...) {
-    return {Code::internal, "unknown fault"};
+    return Status::without_memory(Code::resource_exhausted);
   }
 }
 

@@ -26,8 +26,36 @@ std::string_view name_of(Code code) {
   return kCodeNames[static_cast<size_t>(code_of(static_cast<int>(code)))];
 }
 
+Status::Status(Code code, std::string message, Culprit culprit)
+    : code_(code),
+      culprit_rank_(culprit.rank),
+      texts_(std::make_shared<const Texts>(Texts{std::move(message), std::move(culprit.host)})) {}
+
+Status Status::without_memory(Code code, int culprit_rank) noexcept {
+  Status status;
+  status.code_ = code;
+  status.culprit_rank_ = culprit_rank;
+  return status;
+}
+
+const std::string& Status::message() const {
+  static const std::string kNone;
+  static const std::string kNoMemory = "out of memory";  // Short enough to need none.
+  return texts_ != nullptr ? texts_->message : ok() ? kNone : kNoMemory;
+}
+
+const std::string& Status::culprit_host() const {
+  static const std::string kNone;
+  return texts_ != nullptr ? texts_->culprit_host : kNone;
+}
+
 std::string Status::to_string() const {
-  return ok() ? "OK" : std::string(name_of(code_)) + ": " + message_;
+  return ok() ? "OK" : std::string(name_of(code_)) + ": " + message();
+}
+
+bool Status::operator==(const Status& other) const {
+  return code_ == other.code_ && culprit_rank_ == other.culprit_rank_ &&
+         message() == other.message() && culprit_host() == other.culprit_host();
 }
 
 Status invalid_argument(std::string message, Culprit culprit) {

@@ -5,6 +5,7 @@
 // bug: `require`.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,24 +48,32 @@ struct Culprit {
   bool operator==(const Culprit&) const = default;
 };
 
+// OK costs next to nothing; copies of a failure share its texts, and need no memory.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message, Culprit culprit = {})
-      : code_(code), message_(std::move(message)), culprit_(std::move(culprit)) {}
+  Status(Code code, std::string message, Culprit culprit = {});
+  // A failure "out of memory", which needs none.
+  static Status without_memory(Code code, int culprit_rank = -1) noexcept;
 
   bool ok() const { return code_ == Code::ok; }
   Code code() const { return code_; }
-  const std::string& message() const { return message_; }
-  const Culprit& culprit() const { return culprit_; }
+  const std::string& message() const;
+  Culprit culprit() const { return {culprit_rank_, culprit_host()}; }
+  int culprit_rank() const { return culprit_rank_; }
+  const std::string& culprit_host() const;
   // "UNAVAILABLE: rank 3 (host b, pid 4711) left", or "OK".
   std::string to_string() const;
-  bool operator==(const Status&) const = default;
+  bool operator==(const Status& other) const;
 
  private:
+  struct Texts {
+    std::string message;
+    std::string culprit_host;
+  };
   Code code_ = Code::ok;
-  std::string message_;
-  Culprit culprit_;
+  int culprit_rank_ = -1;
+  std::shared_ptr<const Texts> texts_;  // Null: OK, or there was no memory for them.
 };
 
 // One constructor for each code in use.

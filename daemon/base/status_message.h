@@ -42,8 +42,8 @@ template <class Message>
 void write_status(const Status& status, Message& to) {
   to.set_code(static_cast<int>(status.code()));
   to.set_message(well_formed(status.message()));
-  to.set_culprit_rank(status.culprit().rank);
-  to.set_culprit_host(well_formed(status.culprit().host));
+  to.set_culprit_rank(status.culprit_rank());
+  to.set_culprit_host(well_formed(status.culprit_host()));
 }
 
 // OK where the code is 0; a code outside the table is UNKNOWN.

@@ -336,7 +336,8 @@ bool match(std::span<const MemberRequest> asked, MatchedOp& op) {
   const auto agrees = [&](const MemberRequest& other) {
     return same_question(other.request, first) && can_fold(other.request, ranks);
   };
-  if (!std::ranges::all_of(asked, agrees) || !read_count(asked.front(), ranks, op)) return false;
+  if (!std::ranges::all_of(asked.subspan(1), agrees) || !read_count(asked.front(), ranks, op))
+    return false;
   for (uint32_t rank = 0; rank < ranks; ++rank)
     if (!add_part(asked[rank], op, {rank, ranks})) return false;
   choose_folds(first, op);

@@ -27,7 +27,7 @@ class Consequences {
   }
   // A call of the rank has ended. The first of the failures in a row counts.
   void on_end(int rank, const EpochOp& op, const Status& status) {
-    const int culprit = status.culprit().rank;
+    const int culprit = status.culprit_rank();
     if (status.code() == Code::unavailable && culprit >= 0 && culprit != rank)
       failed_.try_emplace(rank, Failed{culprit, {}});
     const auto found = failed_.find(rank);

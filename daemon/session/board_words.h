@@ -27,8 +27,8 @@ void copy_text(char (&target)[N], const std::string& text) {
 inline void write_failure(BoardFailure& failure, uint64_t number, const Status& status) {
   failure.number = number;
   failure.code = static_cast<int32_t>(status.code());
-  failure.culprit_rank = status.culprit().rank;
-  copy_text(failure.culprit_host, status.culprit().host);
+  failure.culprit_rank = status.culprit_rank();
+  copy_text(failure.culprit_host, status.culprit_host());
   copy_text(failure.message, status.message());
 }
 

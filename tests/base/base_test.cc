@@ -45,6 +45,22 @@ TEST(Status, SaysWhoWhatAndWhere) {
   EXPECT_EQ(status.culprit().host, "b");
 }
 
+TEST(Status, AFailureWithoutMemorySaysSoAndKeepsItsRank) {
+  const Status status = Status::without_memory(Code::unavailable, 3);
+  EXPECT_EQ(status.to_string(), "UNAVAILABLE: out of memory");
+  EXPECT_EQ(status.culprit(), (Culprit{3, ""}));
+  EXPECT_EQ(status, unavailable("out of memory", {3, ""}));
+  EXPECT_NE(status, Status::without_memory(Code::unavailable, 2));
+  EXPECT_NE(status, unavailable("out of memory", {3, "b"}));
+}
+
+TEST(Status, CopiesShareTheirTexts) {
+  const Status status = unavailable("rank 3 left", {3, "b"});
+  const Status copy = status;
+  EXPECT_EQ(copy, status);
+  EXPECT_EQ(&copy.message(), &status.message());
+}
+
 TEST(Status, CodesHaveGrpcsNumbersAndNames) {
   EXPECT_EQ(static_cast<int>(Code::failed_precondition), 9);
   EXPECT_EQ(name_of(Code::failed_precondition), "FAILED_PRECONDITION");

@@ -54,7 +54,7 @@ Status named(const Status& status) {
 std::string name_of(CollectiveError error) { return std::string(kind_of(error).name); }
 
 Status global_error(const Status& status) {
-  const int rank = status.culprit().rank;
+  const int rank = status.culprit_rank();
   const bool lost = status.code() == Code::unavailable && rank >= 0;
   const std::string name = lost ? "PeerLost(" + std::to_string(rank) + ")" : "Server";
   return {status.code(), "Global(" + name + "): " + status.message(), status.culprit()};

@@ -29,8 +29,8 @@ tutti_code set_last_error(Status status) noexcept {
   if (status.ok()) return code;
   LastError& last = last_error();
   last.status = std::move(status);
-  const Culprit& culprit = last.status.culprit();
-  last.view = {code, culprit.rank, culprit.host.c_str(), last.status.message().c_str()};
+  last.view = {code, last.status.culprit_rank(), last.status.culprit_host().c_str(),
+               last.status.message().c_str()};
   return code;
 }
 
