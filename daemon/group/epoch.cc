@@ -56,7 +56,7 @@ bool have_equal_counts(const std::map<int, Call>& calls) {
 
 // Replaces the culprit, a rank of the group, by the rank of the job.
 Status with_job_rank(const Status& status, const Communicator& group, const Roster& roster) {
-  const int rank = status.culprit().rank;
+  const int rank = status.culprit_rank();
   if (status.ok() || rank < 0 || rank >= group.size()) return status;
   const int job_rank = group.members()[static_cast<size_t>(rank)];
   return {status.code(),
@@ -64,10 +64,16 @@ Status with_job_rank(const Status& status, const Communicator& group, const Rost
           {job_rank, roster.ranks[static_cast<size_t>(job_rank)].host}};
 }
 
-// The same for operations that fail for the same reason.
+// The same for operations that fail for the same reason. Without a culprit the message tells, but
+// for the numbers in it, which differ from one operation to the next.
 std::string cause_of(const Status& status) {
-  return std::string(name_of(status.code())) + " " + std::to_string(status.culprit().rank) + " " +
-         status.culprit().host;
+  const Culprit culprit = status.culprit();
+  if (culprit != Culprit())
+    return std::string(name_of(status.code())) + " " + std::to_string(culprit.rank) + " " +
+           culprit.host;
+  std::string cause = status.to_string();
+  std::erase_if(cause, [](char letter) { return letter >= '0' && letter <= '9'; });
+  return cause;
 }
 
 }  // namespace
