@@ -172,7 +172,7 @@ int path_chunks(const Plan& plan, const Cost& cost) {
 
 bool goes_raw(const Workload& work, const Strategy& global) {
   return work.collective == Collective::all_reduce && global.kind == StrategyKind::centralized &&
-         work.hosts == 2 && work.ranks == 2 && work.bytes <= kRawBytesMax / 2;
+         work.hosts == 2 && work.ranks == 2 && work.bytes <= kLoneRawBytesMax;
 }
 
 Traffic traffic_of(const Workload& work, const Strategy& global) {

@@ -72,6 +72,10 @@ Traffic traffic_of(const Workload& work, const Strategy& global);
 // The tensors of all ranks have at most so many bytes together where an operation goes by a raw
 // plan (daemon/schedule/schedule.h), whose one round is for all of them.
 constexpr uint64_t kRawBytesMax = 64 * 1024;
+// The same of two hosts with a rank each, for one of the tensors: both send it whole at once, which
+// are as many bytes as two rounds of halves have, and fold all of it. Hosts derive the plan alike:
+// another limit is another protocol (proto/segment.h).
+constexpr uint64_t kLoneRawBytesMax = 128 * 1024;
 // Whether one does that need not be reproducible: an all_reduce of two hosts with a rank each under
 // Centralized. With more ranks the bits would be others than under other strategies; with more
 // hosts it would take more messages in all, and a link between any two.

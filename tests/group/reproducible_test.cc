@@ -187,8 +187,8 @@ TEST(AnyOrderMovement, IsRawBetweenTwoRanksWhereTheTensorsAreSmall) {
     const Strategies strategies = {{StrategyKind::centralized}, {StrategyKind::centralized}};
     return movement_of(signature, strategies, group, 1 << 20).raw;
   };
-  EXPECT_TRUE(raw(lone, 8192));
-  EXPECT_FALSE(raw(lone, 8193));
+  EXPECT_TRUE(raw(lone, 32768));
+  EXPECT_FALSE(raw(lone, 32769));
   EXPECT_FALSE(raw(lone, 1, true));
   EXPECT_FALSE(raw(all, 1));
 }

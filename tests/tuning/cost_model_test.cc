@@ -76,8 +76,8 @@ TEST(Predict, TwoRanksSendSmallTensorsToEachOther) {
                          Collective collective = Collective::all_reduce) {
     return traffic_of({collective, bytes, hosts, ranks}, strategy).rounds;
   };
-  EXPECT_EQ(rounds(32 << 10, 2, 2), 1);
-  EXPECT_EQ(rounds((32 << 10) + 4, 2, 2), 2);
+  EXPECT_EQ(rounds(kLoneRawBytesMax, 2, 2), 1);
+  EXPECT_EQ(rounds(kLoneRawBytesMax + 4, 2, 2), 2);
   EXPECT_EQ(rounds(uint64_t{1} << 63, 2, 2), 2);
   EXPECT_EQ(rounds(4, 2, 3), 2);
   EXPECT_EQ(rounds(4, 3, 3), 2);
