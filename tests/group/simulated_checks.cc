@@ -121,6 +121,17 @@ int absent_of(const Status& status) {
   return std::atoi(status.message().c_str() + found + kBecause.size());
 }
 
+// Whether the message names two ranks whose calls differ, or says that one is not known.
+template <class Calls>
+bool names_two_that_differ(const Calls& calls, const std::string& message) {
+  std::vector<Signature> named;
+  for (const auto& [rank, called] : calls)
+    if (message.find("rank " + std::to_string(called.rank) + " (") != std::string::npos)
+      named.push_back(called.signature);
+  return message.find("another host asks") != std::string::npos ||
+         std::ranges::any_of(named, [&](const Signature& one) { return one != named.front(); });
+}
+
 }  // namespace
 
 void Job::check_verdict(const EpochOp& op, const Truth& truth, const Status& status) {
@@ -133,6 +144,8 @@ void Job::check_verdict(const EpochOp& op, const Truth& truth, const Status& sta
         !truth.calls.empty() && std::ranges::any_of(truth.calls, [&](const auto& entry) {
           return entry.second.signature != truth.calls.begin()->second.signature;
         });
+    if (!names_two_that_differ(truth.calls, status.message()))
+      wrong(name(op) + ": names nobody who differs: " + status.to_string());
     if (status.culprit() != Culprit())
       wrong(name(op) + ": blames one of those that disagree: " + status.to_string());
     if (!differs) wrong(name(op) + ": nobody disagrees: " + status.to_string());

@@ -1,4 +1,4 @@
-// `tutti doctor` and `tutti top` as operators call them, beside real agents and jobs.
+// `tutti doctor` and `top` beside real agents and jobs, and `plan`, as operators call them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pty.h>
@@ -146,6 +146,12 @@ TEST(TopProcess, OnATerminalItDrawsUntilInterruptedAndRestoresTheScreen) {
   EXPECT_EQ(status, 0);
   EXPECT_TRUE(shown.starts_with("\x1b[?1049h\x1b[?25l")) << shown;
   EXPECT_TRUE(shown.ends_with("\x1b[?25h\x1b[?1049l")) << shown;
+}
+
+TEST(PlanProcess, PredictsABarrierWithoutBytes) {
+  const ShellOutcome planned = run_tutti("plan --op barrier --bytes 1G --hosts 2 --json");
+  EXPECT_EQ(planned.code, 0) << planned.out;
+  EXPECT_THAT(planned.out, HasSubstr(R"("op":"barrier","bytes":0,)"));
 }
 
 }  // namespace
