@@ -210,6 +210,9 @@ TEST_F(AgentDoor, SettingsThatCannotBeUsedAreNamed) {
   EXPECT_THAT(log(), HasSubstr("who reaches it without TLS can name a coordinator"));
   std::vector<std::string> with_user = elected;
   with_user.push_back("--etcd-user=tutti");
+  EXPECT_EQ(exit_code(run(with_user)), 2);
+  EXPECT_THAT(log(), HasSubstr("etcd_user = tutti has no password; set etcd_password_file"));
+  with_user.push_back("--etcd-password-file=" + home + "/password");
   EXPECT_EQ(exit_code(run(with_user)), 1);
   EXPECT_THAT(log(), HasSubstr("etcd_user = tutti would send its password in the clear"));
 }
