@@ -175,7 +175,8 @@ TEST_F(AgentService, ChecksFilesAndPortsAgainstEachOther) {
   std::ofstream(plain_file) << "x";
   for (const char* name : {"socket", "run-dir"})
     EXPECT_THAT(check("", {"--" + std::string(name) + "=" + plain_file}),
-                HasSubstr(" = '" + plain_file + "': that is no "));
+                AllOf(StartsWith("2 flag --" + std::string(name) + ": "),
+                      HasSubstr(" = '" + plain_file + "': that is no ")));
   const std::string metrics = "trust_network = yes\nmetrics_listen = 127.0.0.1:7601\n";
   const std::string taken = ":2: setting metrics_listen = '127.0.0.1:7601' has the port of listen";
   EXPECT_THAT(check(metrics, {"--listen=127.0.0.1:7601"}), StartsWith(file + taken));
