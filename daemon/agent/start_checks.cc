@@ -3,10 +3,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <iterator>
 
 #include "daemon/agent/admin_door.h"
 #include "daemon/base/program.h"
@@ -53,17 +51,16 @@ Faults check_sockets(const Settings& settings) {
   return faults;
 }
 
-// What is where the agent will make a directory and a socket, if anything is.
-Faults check_places(const Settings& settings) {
-  Faults faults;
+// The agent will make a directory or a socket at `path`; `kind` is S_IFDIR or S_IFSOCK.
+Status check_place(const std::string& name, const std::string& path, mode_t kind) {
   struct stat found {};
-  if (stat(settings.run_dir.c_str(), &found) == 0 && !S_ISDIR(found.st_mode))
-    faults.push_back(failed_precondition("setting run_dir = '" + settings.run_dir +
-                                         "': that is no directory; move it, or choose another"));
-  if (stat(settings.socket.c_str(), &found) == 0 && !S_ISSOCK(found.st_mode))
-    faults.push_back(failed_precondition("setting socket = '" + settings.socket +
-                                         "': that is no socket; move it, or choose another path"));
-  return faults;
+  const int error = stat(path.c_str(), &found) == 0 ? 0 : errno;
+  const std::string begin = "setting " + name + " = '" + path + "': ";
+  if (error == ENOTDIR)
+    return failed_precondition(begin + "a directory on the way to it is a file; choose another");
+  if (error != 0 || (found.st_mode & S_IFMT) == kind) return {};
+  return failed_precondition(begin + "that is no " + (kind == S_IFDIR ? "directory" : "socket") +
+                             "; move it, or choose another");
 }
 
 // As gRPC and the HTTP server cannot listen on one port. Any port (0) is never the other's.
@@ -116,7 +113,8 @@ Faults check_start(const Settings& given, const Credentials& credentials) {
   const Settings settings = with_defaults(given);
   const Names names;
   Faults faults = check_sockets(settings);
-  std::ranges::copy(check_places(settings), std::back_inserter(faults));
+  keep(check_place("run_dir", settings.run_dir, S_IFDIR), faults);
+  keep(check_place("socket", settings.socket, S_IFSOCK), faults);
   keep(check_ports(settings), faults);
   const Status addresses = check_addresses(settings.listen, settings.data_address,
                                            settings.coordinator, settings.etcd, names);

@@ -116,8 +116,8 @@ int top_command(const TopOptions& options);
 struct DrainOptions {
   std::string address;
   bool undo = false;
-  bool wait = false;    // Until the node has no job.
-  std::string timeout;  // Of that, such as "10m"; empty: none.
+  bool wait = false;                   // Until the node has no job.
+  std::optional<std::string> timeout;  // Of that, such as "10m".
 };
 int drain_command(const DrainOptions& options);
 

@@ -56,8 +56,8 @@ int stop_job(const StopOptions& options) {
 
 int drain_command(const DrainOptions& options) {
   std::optional<std::chrono::microseconds> timeout;
-  if (!options.timeout.empty()) {
-    const Result<std::chrono::microseconds> read = parse_duration(options.timeout);
+  if (options.timeout) {
+    const Result<std::chrono::microseconds> read = parse_duration(*options.timeout);
     if (!read.ok()) return report_status(invalid_argument("--timeout " + read.status().message()));
     timeout = *read;
   }

@@ -1,8 +1,11 @@
 #include "daemon/control/etcd_store.h"
 
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -37,10 +40,10 @@ struct Member {
 
 Result<std::string> read_file(const std::string& path) {
   std::string text = text_of_file(path);
-  if (text.empty())
-    return failed_precondition("cannot read " + path +
-                               ", for etcd; put it there, or correct the setting etcd_tls_dir");
-  return text;
+  if (!text.empty()) return text;
+  const std::string why = access(path.c_str(), R_OK) == 0 ? "it is empty" : std::strerror(errno);
+  return failed_precondition("cannot read " + path + ", for etcd: " + why +
+                             "; replace it, or correct the setting etcd_tls_dir");
 }
 
 Result<std::shared_ptr<grpc::ChannelCredentials>> credentials_of(const std::string& tls_dir) {

@@ -166,17 +166,23 @@ TEST_F(AgentService, ChecksFilesAndPortsAgainstEachOther) {
   EXPECT_THAT(check(etcd + "etcd_user = u\n"),
               StartsWith(file + ":3: etcd_user = u has no password; set etcd_password_file"));
   EXPECT_THAT(check(etcd + "etcd_tls_dir = /nowhere\n"),
-              StartsWith(file + ":3: cannot read /nowhere/ca.crt, for etcd; put it there"));
+              StartsWith(file + ":3: cannot read /nowhere/ca.crt, for etcd: No such file"));
   EXPECT_EQ(exit_code(run({"--config=" + settings(), "--etcd-user=u"})), 2)
       << "no later start helps";
   EXPECT_THAT(check(etcd + "etcd_tls_dir = /nowhere\ndata_address = nosuch.invalid\n"),
               StartsWith(file + ":3: cannot read /nowhere/ca.crt"));
+  std::filesystem::create_directory(home + "/etcd");
+  std::ofstream(home + "/etcd/ca.crt").flush();
+  EXPECT_THAT(check(etcd + "etcd_tls_dir = " + home + "/etcd\n"),
+              HasSubstr("/etcd/ca.crt, for etcd: it is empty; replace it, or correct"));
   const std::string plain_file = home + "/plain";
   std::ofstream(plain_file) << "x";
   for (const char* name : {"socket", "run-dir"})
     EXPECT_THAT(check("", {"--" + std::string(name) + "=" + plain_file}),
                 AllOf(StartsWith("2 flag --" + std::string(name) + ": "),
                       HasSubstr(" = '" + plain_file + "': that is no ")));
+  EXPECT_THAT(check("", {"--run-dir=" + plain_file + "/tutti"}),
+              HasSubstr("/plain/tutti': a directory on the way to it is a file; choose another"));
   const std::string metrics = "trust_network = yes\nmetrics_listen = 127.0.0.1:7601\n";
   const std::string taken = ":2: setting metrics_listen = '127.0.0.1:7601' has the port of listen";
   EXPECT_THAT(check(metrics, {"--listen=127.0.0.1:7601"}), StartsWith(file + taken));

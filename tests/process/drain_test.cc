@@ -122,6 +122,7 @@ TEST(DrainWait, GoesOnUntilTheNodeHasNoJob) {
   const TestMesh mesh(1);
   EXPECT_EQ(tutti(mesh, "drain --timeout 10m").code, 2);
   EXPECT_EQ(tutti(mesh, "drain --wait --timeout soon").code, 2);
+  EXPECT_EQ(tutti(mesh, "drain --wait --timeout=").code, 2);
   Gate end;
   std::vector<Trainer> trainers = mesh.start("job", {1}, [&end](const RankContext& context) {
     Group group = context.join();
