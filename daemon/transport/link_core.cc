@@ -191,8 +191,6 @@ std::unique_ptr<PendingFrame> LinkCore::next_frame_locked() {
   std::unique_ptr<PendingFrame> next = std::move(queue_.front());
   queue_.pop_front();
   next->header = sequencer_.complete(next->header, next->bytes().size());
-  // A ping does not count, or only every second tick would send one.
-  if (next->header.kind != FrameKind::ping) sent_since_tick_ = true;
   return next;
 }
 
@@ -255,8 +253,7 @@ void LinkCore::on_tick() {
   set_timer(tick_, &LinkCore::on_tick);
   {
     const std::lock_guard lock(mutex_);
-    if (!std::exchange(sent_since_tick_, false) && queue_.empty())
-      queue_internal_locked(FrameKind::ping, {});
+    if (queue_.empty()) queue_internal_locked(FrameKind::ping, {});
   }
   silent_ticks_ = received_since_tick_.exchange(false) || peer_is_alive() ? 0 : silent_ticks_ + 1;
   const std::string limit = " for more than " +

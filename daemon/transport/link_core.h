@@ -7,9 +7,9 @@
 // in a goodbye frame, or in the handshake's answer, and has a moment to read it. fail(): the wire
 // failed or the peer said goodbye.
 //
-// Silence: each side sends a ping if it has sent nothing else for a quarter of silence_ms. It fails
-// the link if it has received nothing for more than three quarters, unless peer_is_alive(), and
-// closes it if is_stuck().
+// Silence: each side sends a ping in every eighth of silence_ms, unless frames wait to be sent. It
+// fails the link if it has received nothing for more than seven eighths, unless peer_is_alive(),
+// and closes it if is_stuck(). So a peer that stops is lost after six eighths at the earliest.
 //
 // Threads: state changes and timers run on the transport's loop. Frames may be sent and delivered
 // on any thread; what these share with the loop is guarded by mutex_, which is never held while a
@@ -34,7 +34,7 @@
 
 namespace tutti {
 
-inline constexpr int kSilentTicksMax = 4;       // In silence_ms.
+inline constexpr int kSilentTicksMax = 8;       // In silence_ms.
 inline constexpr size_t kKeptFrameBytes = 512;  // Counted for each kept frame beside its payload.
 // Before a dialler tries again whom the listener had no room for.
 inline constexpr Millis kRedialPause{100};
@@ -147,7 +147,6 @@ class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
   std::shared_ptr<LinkHandler> handler_;
   Queue queue_;
   FrameSequencer sequencer_;
-  bool sent_since_tick_ = false;
   std::optional<Status> cause_;
   Status peer_cause_;  // What the goodbye says.
   bool shutting_down_ = false;
@@ -157,7 +156,7 @@ class LinkCore : public Link, public std::enable_shared_from_this<LinkCore> {
   std::string open_failure_;
   std::string refusal_;  // The last one.
   int silence_ms_ = 0;
-  Millis tick_{0};  // A quarter of silence_ms_.
+  Millis tick_{0};  // An eighth of silence_ms_.
   int silent_ticks_ = 0;
   Loop::TimerId timer_ = 0;
 };
