@@ -186,17 +186,6 @@ Finding find_crashed(const JobView& view) {
   return found;
 }
 
-Diagnosis describe_cut_short(const JobView& view, const EpochOp& op,
-                             const std::vector<uint32_t>& ranks) {
-  const RankView& first = view.ranks.at(ranks.front());
-  const v1::TracedOperation& call = *first.calls.at(op);
-  return {.verdict = Verdict::failed,
-          .sentence = "the job has ended in the midst of " + describe(view, ranks.front(), call) +
-                      ", which began " +
-                      describe_seconds(view.seconds_since(first.host, call.begun_ns())) + " ago",
-          .evidence = {describe_ranks(ranks) + (ranks.size() == 1 ? " was" : " were") + " in it"}};
-}
-
 bool has_been_judged(const JobView& view) {
   return !view.ended.empty() && !view.ended.front().job->outcome().empty();
 }
@@ -271,17 +260,35 @@ std::string describe_died(const JobView& view, const std::vector<uint32_t>& died
          ")";
 }
 
-// Ranks that a signal or an error has ended, though nobody waited for them then.
-Finding find_died(const JobView& view) {
+// Ranks that a signal or an error has ended.
+std::vector<uint32_t> died_ranks(const JobView& view) {
   std::vector<uint32_t> died;
   for (const auto& [number, rank] : view.ranks)
     if (view.has_died(number)) died.push_back(number);
-  if (!view.is_over() || died.empty()) return std::nullopt;
+  return died;
+}
+
+// As nobody waited for them.
+Diagnosis describe_deaths(const JobView& view, const std::vector<uint32_t>& died) {
   Diagnosis found{.verdict = Verdict::failed,
                   .sentence = describe_died(view, died) + " died without leaving the job" +
                               left_before_text(view, died)};
   add_departures(view, found);
   return found;
+}
+
+// Where all ranks died, somebody ended the job, and no rank is at fault.
+Diagnosis describe_cut_short(const JobView& view, const EpochOp& op,
+                             const std::vector<uint32_t>& ranks,
+                             const std::vector<uint32_t>& died) {
+  const bool is_fault = !died.empty() && died.size() < view.world_size;
+  const RankView& first = view.ranks.at(ranks.front());
+  const v1::TracedOperation& call = *first.calls.at(op);
+  return {.verdict = Verdict::failed,
+          .sentence = (is_fault ? describe_died(view, died) + " died" : "the job has ended") +
+                      " in the midst of " + describe(view, ranks.front(), call) + ", which began " +
+                      describe_seconds(view.seconds_since(first.host, call.begun_ns())) + " ago",
+          .evidence = {describe_ranks(ranks) + (ranks.size() == 1 ? " was" : " were") + " in it"}};
 }
 
 }  // namespace
@@ -480,13 +487,13 @@ Finding find_ended(const JobView& view) {
   if (traced.size() < view.world_size && !traced.empty())  // What the others called is not known.
     found.sentence =
         "the job has ended; the last operation of " + describe_ranks(traced) + " ended OK";
-  const Finding died = find_died(view);
+  const std::vector<uint32_t> died = died_ranks(view);
   if (const auto open = open_operations(view); !open.empty())
-    found = describe_cut_short(view, open.begin()->first, open.begin()->second);
-  else if (!view.has_trace && !view.ended.empty() && (has_been_judged(view) || !died))
+    found = describe_cut_short(view, open.begin()->first, open.begin()->second, died);
+  else if (!view.has_trace && !view.ended.empty() && (has_been_judged(view) || died.empty()))
     found = as_judged_then(view);
-  else if (died)
-    return died;
+  else if (!died.empty())
+    return describe_deaths(view, died);
   else if (const v1::Failure* told = told_failure(view))
     found.sentence += "; one before had failed: " + text_of(*told);
   for (const auto& [host, job] : view.ended)

@@ -31,19 +31,22 @@ void end(Job& job, int64_t ago_ms, const std::string& outcome) {
   for (v1::HostTrace& host : *job.trace.mutable_hosts()) host.set_ended(true);
 }
 
-// Both hosts learned that the rank went, this long ago; with a cause, that it died.
+// The rank went, this long ago; with a cause, that it died.
+void depart(v1::Departures& gone, uint32_t rank, int64_t ago_ms, const std::string& cause) {
+  gone.add_ranks(rank);
+  v1::Departure& departure = *gone.add_first();
+  departure.set_rank(rank);
+  departure.set_host(rank < 2 ? "a" : "b");
+  departure.set_pid(100 + rank);
+  departure.set_time_ms(kNowMs - ago_ms);
+  departure.mutable_cause()->set_code(cause.empty() ? 0 : 14);
+  departure.mutable_cause()->set_message(cause);
+}
+
+// Both hosts learned it, and their workers are gone.
 void depart(Job& job, uint32_t rank, int64_t ago_ms, const std::string& cause) {
-  for (v1::AgentReport& agent : *job.status.mutable_agents()) {
-    v1::Departures& gone = *agent.mutable_ended(0)->mutable_last()->mutable_departures();
-    gone.add_ranks(rank);
-    v1::Departure& departure = *gone.add_first();
-    departure.set_rank(rank);
-    departure.set_host(rank < 2 ? "a" : "b");
-    departure.set_pid(100 + rank);
-    departure.set_time_ms(kNowMs - ago_ms);
-    departure.mutable_cause()->set_code(cause.empty() ? 0 : 14);
-    departure.mutable_cause()->set_message(cause);
-  }
+  for (v1::AgentReport& agent : *job.status.mutable_agents())
+    depart(*agent.mutable_ended(0)->mutable_last()->mutable_departures(), rank, ago_ms, cause);
 }
 
 TEST(EndedDiagnosis, ARankThatDiedIsSaidToHaveDied) {
@@ -225,6 +228,38 @@ TEST(EndedDiagnosis, AJobOfWhichAllRanksWereKilledWasCutShort) {
   EXPECT_EQ(found.verdict, Verdict::failed);
   EXPECT_THAT(found.sentence, HasSubstr("the job has ended in the midst of all_reduce #3"));
   EXPECT_THAT(found.evidence, Contains("rank 2 died, 21 s ago"));
+}
+
+// As the agent of its host sees it, which knows no other's ranks.
+TEST(EndedDiagnosis, ARankThatDiedInTheMidstOfAnOperationIsNamed) {
+  Job job;
+  job.all_run(3, kMillisecond, 22 * kSecond);
+  for (const int rank : {0, 1}) job.call(rank, 3, 21 * kSecond).set_flags(kRequestBlocking);
+  end(job, 18'000, "failed");
+  depart(job, 1, 21'000, "rank 1 died");
+  job.status.mutable_agents()->RemoveLast();
+  job.trace.mutable_hosts()->RemoveLast();
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::failed);
+  EXPECT_THAT(found.sentence,
+              HasSubstr("rank 1 (host a, pid 101) died in the midst of all_reduce #3"));
+  EXPECT_THAT(found.evidence, Contains("ranks 0, 1 were in it"));
+}
+
+// Workers outlive their ranks by worker_idle_ms.
+TEST(EndedDiagnosis, ARankThatDiedIsNamedWhileTheWorkersAreThere) {
+  Job job;
+  job.all_run(3, kMillisecond, 2 * kSecond);
+  for (const int host : {0, 1}) {
+    job.worker(host).set_state("ended");
+    job.worker(host).clear_ranks();
+    job.worker(host).mutable_departures()->set_epoch(1);
+    depart(*job.worker(host).mutable_departures(), 0, 1'000, "");
+    depart(*job.worker(host).mutable_departures(), 1, 900, "rank 1 died");
+  }
+  const Diagnosis found = job.verdict();
+  EXPECT_EQ(found.verdict, Verdict::failed);
+  EXPECT_THAT(found.sentence, HasSubstr("rank 1 (host a, pid 101) died without leaving the job"));
 }
 
 // The others waited for long before all of them were ended.
