@@ -119,6 +119,14 @@ class Joining(unittest.TestCase):
             self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
             self.assertIn(words, caught.exception.message)
 
+    def test_what_is_no_text_is_named(self):
+        for name in ("job", "socket", "token"):
+            with self.assertRaises(tutti.Error) as caught:
+                tutti.join(rank=0, world_size=1, **{"job": "demo", "socket": "/nonexistent.sock",
+                                                    name: 5})
+            self.assertEqual(caught.exception.code, "INVALID_ARGUMENT")
+            self.assertIn(f"{name} 5 is no text", caught.exception.message)
+
     def test_a_text_with_nul_is_not_cut(self):
         for texts in ({"job": "demo\0x"}, {"job": "demo", "token": "\0"},
                       {"job": "demo", "socket": "/tmp/x\0"}):

@@ -1,6 +1,6 @@
 """Groups of ranks, their collectives, and work under way."""
 
-import collections
+import collections.abc
 import ctypes
 import functools
 import math
@@ -21,7 +21,10 @@ from tutti._work import Work, drop_ended, keep, wait_here
 
 
 def _text(value, what):
-    text = None if value is None else os.fsencode(value)
+    try:
+        text = None if value is None else os.fsencode(value)
+    except TypeError:
+        raise invalid(f"{what} {value!r} is no text; convert it with str()") from None
     if text is not None and b"\0" in text:  # C would end there.
         raise invalid(f"{what} holds a NUL character")
     return text
@@ -197,6 +200,8 @@ class Group(Unique):
         `ranks`. All members call this with the same list, on the group of the whole job; the call
         does not wait for them. Raises INVALID_ARGUMENT if the list is wrong; the others do not
         learn it."""
+        if not isinstance(ranks, collections.abc.Iterable):
+            raise invalid(f"ranks {ranks!r} are no list; give one of ranks of the job")
         ranks = [_numbers.whole(rank, "rank") for rank in ranks]
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
         group = Group(interruptible(lambda: _new_handle(
