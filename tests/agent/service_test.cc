@@ -174,7 +174,7 @@ TEST_F(AgentService, ChecksFilesAndPortsAgainstEachOther) {
   std::filesystem::create_directory(home + "/etcd");
   std::ofstream(home + "/etcd/ca.crt").flush();
   EXPECT_THAT(check(etcd + "etcd_tls_dir = " + home + "/etcd\n"),
-              HasSubstr("/etcd/ca.crt, for etcd: it is empty; replace it, or correct"));
+              HasSubstr("/etcd/ca.crt, for etcd: it is empty; correct that, or the"));
   const std::string plain_file = home + "/plain";
   std::ofstream(plain_file) << "x";
   for (const char* name : {"socket", "run-dir"})
@@ -182,7 +182,7 @@ TEST_F(AgentService, ChecksFilesAndPortsAgainstEachOther) {
                 AllOf(StartsWith("2 flag --" + std::string(name) + ": "),
                       HasSubstr(" = '" + plain_file + "': that is no ")));
   EXPECT_THAT(check("", {"--run-dir=" + plain_file + "/tutti"}),
-              HasSubstr("/plain/tutti': a directory on the way to it is a file; choose another"));
+              HasSubstr("/plain/tutti': a part of that path is a file; choose another"));
   const std::string metrics = "trust_network = yes\nmetrics_listen = 127.0.0.1:7601\n";
   const std::string taken = ":2: setting metrics_listen = '127.0.0.1:7601' has the port of listen";
   EXPECT_THAT(check(metrics, {"--listen=127.0.0.1:7601"}), StartsWith(file + taken));

@@ -102,7 +102,7 @@ TEST(Silence, AWorkerThatStopsIsLostAfterSilenceMs) {
     const Error error =
         failure_of([&] { all_reduce_of(group, 10, {.timeout = std::chrono::minutes(1)}); });
     check(error.code == TUTTI_UNAVAILABLE && error.host == "b", error.what());
-    check_contains(error, "has not answered for more than 1500 ms");
+    check_contains(error, "has not answered for more than 1750 ms");
     write_line("lost");
   });
   for (Trainer& trainer : trainers) ASSERT_EQ(trainer.read_line(), "ready");
@@ -133,7 +133,7 @@ TEST(Silence, ADataStreamOfWhichNothingArrivesIsLostAfterSilenceMsAsRoot) {
     });
     check(error.code == TUTTI_UNAVAILABLE, error.what());
     const auto says = [&](const std::string& what) {
-      return std::string(error.what()).find(what + " for more than 1500 ms (silence_ms = 2000)") !=
+      return std::string(error.what()).find(what + " for more than 1750 ms (silence_ms = 2000)") !=
              std::string::npos;
     };
     const bool noticed = says("has not answered");

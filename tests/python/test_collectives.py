@@ -253,7 +253,7 @@ class Collectives(RanksTest):
             self.assertEqual(both.hosts, ["b", "a"])
             self.assertEqual(both.all_gather(np.int64(group.rank)).tolist(), [1, 0])
             self.assert_invalid("not of the sub-group", group.subgroup, [1 - group.rank])
-            self.assert_invalid("ranks 5 are no list", group.subgroup, 5)
+            self.assert_invalid("5 is no list of ranks", group.subgroup, 5)
 
         self.on_ranks(body)
 

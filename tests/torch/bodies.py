@@ -239,7 +239,7 @@ def monitored():
     rank, told = dist.get_rank(), None
     if rank not in (1, 3):
         try:
-            dist.group.WORLD.monitored_barrier(timeout=timedelta(seconds=1), wait_all_ranks=True)
+            dist.group.WORLD.monitored_barrier(timeout=timedelta(seconds=5), wait_all_ranks=True)
         except RuntimeError as error:
             told = str(error)
     else:

@@ -1,8 +1,10 @@
 """Runs the bodies of bodies.py as the ranks of a torch.distributed job, as torchrun does."""
 
+import contextlib
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -17,9 +19,12 @@ _SECONDS = 180
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """One that the kernel gives to nobody who asks for any, until a rank listens there."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def needs_torch(oldest, what):

@@ -53,7 +53,7 @@ class Backend(RanksTest):
     def test_monitored_barrier_names_all_that_are_missing(self):
         first, missing, third, _ = self.run_ranks("monitored", 4)
         for told in (first, missing, third):
-            self.assertIn("Ranks 1, 3 failed to pass monitoredBarrier in 1000 ms", told)
+            self.assertIn("Ranks 1, 3 failed to pass monitoredBarrier in 5000 ms", told)
 
     @unittest.skipUnless("TUTTI_FAKE_CUDA" in os.environ, "there is no fake driver")
     def test_tensors_on_gpus(self):
@@ -91,7 +91,7 @@ class Backend(RanksTest):
             self.assertGreaterEqual(seconds, 0.9)
             self.assertLess(seconds, 10)
             self.assertRegex(error, "DEADLINE_EXCEEDED: Timed out waiting: .*rank 1")
-        self.assertLess(of_list[0], 3)  # One deadline for its four tensors.
+        self.assertLess(of_list[0], 3.9)  # One deadline of 1 s for its four tensors.
         self.assertGreaterEqual(of_wait[0], 0.5)
         self.assertIn("Timed out waiting", of_wait[1])
 

@@ -63,6 +63,24 @@ TEST_P(TcpSilence, OfAnIdlePeerIsBrokenInEveryEighth) {
   EXPECT_TRUE(broken);
 }
 
+// A frame stands for no ping: the next one would come a tick later.
+TEST_P(TcpSilence, OfAPeerThatHasSentIsBrokenAsSoon) {
+  constexpr int kFrames = 8;  // Each way, two pings after each.
+  bool broken = false;
+  for (int round = 0; round < 6 && !broken; ++round) {
+    const int before[2] = {proxy_->forwarded[0], proxy_->forwarded[1]};
+    for (int i = 0; i < kFrames; ++i) {
+      ASSERT_TRUE(link_.near->send({}).ok());
+      ASSERT_TRUE(link_.far->send({}).ok());
+      ASSERT_FALSE(link_.near_end->closed(std::chrono::milliseconds(kSilenceMs / 4)).has_value());
+    }
+    broken = true;
+    for (const int way : {0, 1})
+      broken = broken && proxy_->forwarded[way] - before[way] > kFrames * 5 / 2;
+  }
+  EXPECT_TRUE(broken);
+}
+
 TEST_P(Silence, OfAStoppedPeerIsNoticedWhenIdle) {
   proxy_->stop();
   expect_noticed();
