@@ -57,7 +57,7 @@ Status check_place(const std::string& name, const std::string& path, mode_t kind
   const int error = stat(path.c_str(), &found) == 0 ? 0 : errno;
   const std::string begin = "setting " + name + " = '" + path + "': ";
   if (error == ENOTDIR)
-    return failed_precondition(begin + "a directory on the way to it is a file; choose another");
+    return failed_precondition(begin + "a part of that path is a file; choose another");
   if (error != 0 || (found.st_mode & S_IFMT) == kind) return {};
   return failed_precondition(begin + "that is no " + (kind == S_IFDIR ? "directory" : "socket") +
                              "; move it, or choose another");

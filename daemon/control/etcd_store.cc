@@ -43,7 +43,7 @@ Result<std::string> read_file(const std::string& path) {
   if (!text.empty()) return text;
   const std::string why = access(path.c_str(), R_OK) == 0 ? "it is empty" : std::strerror(errno);
   return failed_precondition("cannot read " + path + ", for etcd: " + why +
-                             "; replace it, or correct the setting etcd_tls_dir");
+                             "; correct that, or the setting etcd_tls_dir");
 }
 
 Result<std::shared_ptr<grpc::ChannelCredentials>> credentials_of(const std::string& tls_dir) {

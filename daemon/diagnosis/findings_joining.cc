@@ -268,7 +268,7 @@ std::vector<uint32_t> died_ranks(const JobView& view) {
   return died;
 }
 
-// As nobody waited for them.
+// No operation is known to have needed them.
 Diagnosis describe_deaths(const JobView& view, const std::vector<uint32_t>& died) {
   Diagnosis found{.verdict = Verdict::failed,
                   .sentence = describe_died(view, died) + " died without leaving the job" +
@@ -277,11 +277,11 @@ Diagnosis describe_deaths(const JobView& view, const std::vector<uint32_t>& died
   return found;
 }
 
-// Where all ranks died, somebody ended the job, and no rank is at fault.
+// Names the rank that died in the operation, if it alone did: several may have been ended together.
 Diagnosis describe_cut_short(const JobView& view, const EpochOp& op,
                              const std::vector<uint32_t>& ranks,
                              const std::vector<uint32_t>& died) {
-  const bool is_fault = !died.empty() && died.size() < view.world_size;
+  const bool is_fault = died.size() == 1 && std::ranges::count(ranks, died.front()) != 0;
   const RankView& first = view.ranks.at(ranks.front());
   const v1::TracedOperation& call = *first.calls.at(op);
   return {.verdict = Verdict::failed,

@@ -255,7 +255,8 @@ void LinkCore::on_tick() {
     const std::lock_guard lock(mutex_);
     if (queue_.empty()) queue_internal_locked(FrameKind::ping, {});
   }
-  silent_ticks_ = received_since_tick_.exchange(false) || peer_is_alive() ? 0 : silent_ticks_ + 1;
+  const bool is_alive = peer_is_alive();  // Each forgets what it has seen.
+  silent_ticks_ = received_since_tick_.exchange(false) || is_alive ? 0 : silent_ticks_ + 1;
   const std::string limit = " for more than " +
                             std::to_string(silence_ms_ * (kSilentTicksMax - 1) / kSilentTicksMax) +
                             " ms (silence_ms = " + std::to_string(silence_ms_) + ")";

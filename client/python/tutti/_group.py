@@ -1,6 +1,6 @@
 """Groups of ranks, their collectives, and work under way."""
 
-import collections.abc
+import collections
 import ctypes
 import functools
 import math
@@ -200,9 +200,10 @@ class Group(Unique):
         `ranks`. All members call this with the same list, on the group of the whole job; the call
         does not wait for them. Raises INVALID_ARGUMENT if the list is wrong; the others do not
         learn it."""
-        if not isinstance(ranks, collections.abc.Iterable):
-            raise invalid(f"ranks {ranks!r} are no list; give one of ranks of the job")
-        ranks = [_numbers.whole(rank, "rank") for rank in ranks]
+        try:
+            ranks = [_numbers.whole(rank, "rank") for rank in ranks]
+        except TypeError:
+            raise invalid(f"{ranks!r} is no list of ranks") from None
         members = (ctypes.c_uint32 * len(ranks))(*ranks)
         group = Group(interruptible(lambda: _new_handle(
             library.tutti_subgroup, self._handle.pointer, members, len(ranks))))
