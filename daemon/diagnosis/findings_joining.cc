@@ -278,17 +278,19 @@ Diagnosis describe_deaths(const JobView& view, const std::vector<uint32_t>& died
 }
 
 // Names the rank that died in the operation, if it alone did: several may have been ended together.
+// Others have died later, of the error that they got.
 Diagnosis describe_cut_short(const JobView& view, const EpochOp& op,
-                             const std::vector<uint32_t>& ranks,
-                             const std::vector<uint32_t>& died) {
-  const bool is_fault = died.size() == 1 && std::ranges::count(ranks, died.front()) != 0;
+                             const std::vector<uint32_t>& ranks) {
+  std::vector<uint32_t> died = ranks;
+  std::erase_if(died, [&view](uint32_t rank) { return !view.has_died(rank); });
   const RankView& first = view.ranks.at(ranks.front());
   const v1::TracedOperation& call = *first.calls.at(op);
-  return {.verdict = Verdict::failed,
-          .sentence = (is_fault ? describe_died(view, died) + " died" : "the job has ended") +
-                      " in the midst of " + describe(view, ranks.front(), call) + ", which began " +
-                      describe_seconds(view.seconds_since(first.host, call.begun_ns())) + " ago",
-          .evidence = {describe_ranks(ranks) + (ranks.size() == 1 ? " was" : " were") + " in it"}};
+  return {
+      .verdict = Verdict::failed,
+      .sentence = (died.size() == 1 ? describe_died(view, died) + " died" : "the job has ended") +
+                  " in the midst of " + describe(view, ranks.front(), call) + ", which began " +
+                  describe_seconds(view.seconds_since(first.host, call.begun_ns())) + " ago",
+      .evidence = {describe_ranks(ranks) + (ranks.size() == 1 ? " was" : " were") + " in it"}};
 }
 
 }  // namespace
@@ -489,7 +491,7 @@ Finding find_ended(const JobView& view) {
         "the job has ended; the last operation of " + describe_ranks(traced) + " ended OK";
   const std::vector<uint32_t> died = died_ranks(view);
   if (const auto open = open_operations(view); !open.empty())
-    found = describe_cut_short(view, open.begin()->first, open.begin()->second, died);
+    found = describe_cut_short(view, open.begin()->first, open.begin()->second);
   else if (!view.has_trace && !view.ended.empty() && (has_been_judged(view) || died.empty()))
     found = as_judged_then(view);
   else if (!died.empty())

@@ -237,6 +237,7 @@ TEST(EndedDiagnosis, ARankThatDiedInTheMidstOfAnOperationIsNamed) {
   for (const int rank : {0, 1}) job.call(rank, 3, 21 * kSecond).set_flags(kRequestBlocking);
   end(job, 18'000, "failed");
   depart(job, 1, 21'000, "rank 1 died");
+  for (const uint32_t rank : {2U, 3U}) depart(job, rank, 20'900, "of the error that they got");
   job.status.mutable_agents()->RemoveLast();
   job.trace.mutable_hosts()->RemoveLast();
   const Diagnosis found = job.verdict();
@@ -244,6 +245,8 @@ TEST(EndedDiagnosis, ARankThatDiedInTheMidstOfAnOperationIsNamed) {
   EXPECT_THAT(found.sentence,
               HasSubstr("rank 1 (host a, pid 101) died in the midst of all_reduce #3"));
   EXPECT_THAT(found.evidence, Contains("ranks 0, 1 were in it"));
+  depart(job, 0, 21'000, "rank 0 died");  // Both may have been ended.
+  EXPECT_THAT(job.verdict().sentence, HasSubstr("the job has ended in the midst of"));
 }
 
 // Workers outlive their ranks by worker_idle_ms.

@@ -91,7 +91,7 @@ class Backend(RanksTest):
             self.assertGreaterEqual(seconds, 0.9)
             self.assertLess(seconds, 10)
             self.assertRegex(error, "DEADLINE_EXCEEDED: Timed out waiting: .*rank 1")
-        self.assertLess(of_list[0], 3.9)  # One deadline of 1 s for its four tensors.
+        self.assertLess(of_list[0], 3)  # One deadline for its four tensors.
         self.assertGreaterEqual(of_wait[0], 0.5)
         self.assertIn("Timed out waiting", of_wait[1])
 
