@@ -54,6 +54,10 @@ class GroupBoard {
   // waited and called it for so long: then it is to blame.
   uint64_t worker_looks() const { return view().header().looks.load(); }
   bool has_worker_slept(uint64_t looks, Millis waited) const;
+  // Whether tensors of so many bytes on each rank of this host do.
+  bool exceeds_cache(uint64_t bytes_each) const {
+    return bytes_each * local_ranks_.size() >= memory_.cache_bytes();
+  }
   // The number below which all members have settled their operations.
   uint64_t settled_by_all() const;
   // With room for the members' requests, so that match_requests() allocates nothing.

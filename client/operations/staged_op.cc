@@ -57,10 +57,31 @@ bool StagedOp::copy_in() {
   return true;
 }
 
+// Whether results do not fit the cache beside the inputs. What is written over an input is there.
+bool StagedOp::is_past_cache() const {
+  const bool has_rows = staged_.rows.part != 0;
+  uint64_t bytes = 0;
+  for (const TensorSides& tensor : staged_.tensors) {
+    const uint64_t in =
+        tensor.in == nullptr ? 0 : tensor.bytes * (has_rows ? staged_.in_blocks : 1);
+    const uint64_t out =
+        tensor.out == nullptr ? 0 : tensor.bytes * (has_rows ? staged_.out_blocks : 1);
+    const bool overlap =
+        in != 0 && out != 0 && tensor.in < tensor.out + out && tensor.out < tensor.in + in;
+    if (overlap) return false;
+    bytes += in + out;
+  }
+  return queue_.group_board().exceeds_cache(bytes);
+}
+
 void StagedOp::copy_out() {
-  const auto copy = [](const TensorSides& tensor, size_t offset, const std::byte* window,
-                       size_t bytes) {
-    if (tensor.out != nullptr) copy_bytes(tensor.out + offset, window, bytes);
+  const auto copy = [this](const TensorSides& tensor, size_t offset, const std::byte* window,
+                           size_t bytes) {
+    if (tensor.out == nullptr) return;
+    if (!past_cache_) return copy_bytes(tensor.out + offset, window, bytes);
+    const Target to{tensor.out + offset, Dtype::u8};
+    const Operand from{window, Dtype::u8};
+    kernel_({&to, 1, &from, 1, bytes, Op::sum, 1, true});
   };
   op_.window.copied_out = copied_out_ + 1;
   if (staged_.rows.part != 0)

@@ -38,7 +38,8 @@ class StagedOp {
         op_(op),
         staged_(staged),
         blocks_(staged.rows.part != 0 ? static_cast<uint32_t>(staged.rows.rows())
-                                      : board::staged_blocks(staged.count, staged.dtype)) {}
+                                      : board::staged_blocks(staged.count, staged.dtype)),
+        past_cache_(is_past_cache()) {}
 
   // Blocks until the operation has an outcome, copies out, releases the window, and returns the
   // outcome. CANCELLED: `stops` became true before; the window is still held.
@@ -51,6 +52,7 @@ class StagedOp {
     size_t offset = 0;
   };
 
+  bool is_past_cache() const;
   bool make_progress();
   bool copy_in();
   void copy_out();
@@ -68,6 +70,8 @@ class StagedOp {
   PendingOp& op_;
   const StagedTensors staged_;
   const uint32_t blocks_;
+  const bool past_cache_;
+  const Kernel kernel_ = choose_kernel();
   uint32_t copied_in_ = 0;  // Numbers of blocks.
   uint32_t copied_out_ = 0;
   Cursor in_;

@@ -19,6 +19,9 @@
 namespace tutti {
 namespace {
 
+// Bytes that are copied by vectors, for the reason that copy_bytes() has.
+constexpr size_t kCopyBytes = 256;
+
 // Bytes of all sources together that are prefetched ahead.
 constexpr size_t kAheadBytes = 8192;
 
@@ -164,8 +167,12 @@ bool only_copies(const FoldJob& job) {
 
 void copy(const FoldJob& job) {
   const auto [from, dtype] = job.sources[0];
-  void* to = job.targets[0].data;
-  if (to != from) __builtin_memcpy(to, from, job.count * size_of(dtype));
+  auto* to = static_cast<std::byte*>(job.targets[0].data);
+  const auto* at = static_cast<const std::byte*>(from);
+  size_t bytes = to == from ? 0 : job.count * size_of(dtype);
+  for (; bytes >= kCopyBytes; bytes -= kCopyBytes, to += kCopyBytes, at += kCopyBytes)
+    __builtin_memcpy(to, at, kCopyBytes);
+  if (bytes != 0) __builtin_memcpy(to, at, bytes);
 }
 
 template <class Processor>
