@@ -19,7 +19,7 @@ namespace tutti {
 inline constexpr uint32_t kSegmentMagic = 0x49545554;  // "TUTI"
 // Raised with any change to this file, to board.h, to recorder.h or to session.proto, and with one
 // to mesh.proto that others would misread. Client, worker and coordinator refuse any other version.
-inline constexpr uint32_t kProtocolVersion = 15;
+inline constexpr uint32_t kProtocolVersion = 16;
 inline constexpr uint64_t kArenaOffset = 4096;
 
 struct SegmentHeader {

@@ -29,12 +29,16 @@ bool can_be_raw(const Signature& signature, const Communicator& group) {
   return bytes_of(signature) * blocks * ranks <= kRawBytesMax;
 }
 
-bool is_raw(const Signature& signature, const Strategies& strategies, const Communicator& group) {
-  if (signature.reproducible)
-    return strategies.global.kind == StrategyKind::centralized && can_be_raw(signature, group);
+// Whether it goes by a raw plan, reproducible or not.
+bool is_raw_anyway(const Signature& signature, const Strategy& global, const Communicator& group) {
   const Workload work{signature.collective, bytes_of(signature),
                       static_cast<int>(group.hosts().size()), group.size()};
-  return !signature.on_device && goes_raw(work, strategies.global);
+  return !signature.on_device && goes_raw(work, global);
+}
+
+bool is_raw(const Signature& signature, const Strategy& global, const Communicator& group) {
+  const bool is_small = global.kind == StrategyKind::centralized && can_be_raw(signature, group);
+  return is_small || is_raw_anyway(signature, global, group);
 }
 
 // Where every host has one rank, a ring's chunks keep all hosts busy.
@@ -48,8 +52,9 @@ bool passes_in_small_slices(const Signature& signature, const Strategies& strate
 
 bool goes_by_links(const Signature& signature, const Communicator& group) {
   if (!signature.reproducible) return true;
-  return bytes_of(signature) <= kSmallBytes && !can_be_raw(signature, group) &&
-         has_lone_ranks(group.topology());
+  const bool is_small = bytes_of(signature) <= kSmallBytes ||
+                        is_raw_anyway(signature, {StrategyKind::centralized}, group);
+  return is_small && !can_be_raw(signature, group) && has_lone_ranks(group.topology());
 }
 
 Strategy automatic_for(const Signature& signature, const Communicator& group,
@@ -62,7 +67,7 @@ Strategy automatic_for(const Signature& signature, const Communicator& group,
 
 Movement movement_of(const Signature& signature, const Strategies& strategies,
                      const Communicator& group, uint64_t slice_bytes) {
-  Movement movement{is_raw(signature, strategies, group), slice_bytes};
+  Movement movement{is_raw(signature, strategies.global, group), slice_bytes};
   if (!passes_in_small_slices(signature, strategies, group)) return movement;
   const uint64_t slices = std::min(kChainSlices * group.hosts().size(), kChainSlicesMax);
   const uint64_t share = bytes_of(signature) / slices;

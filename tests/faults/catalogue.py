@@ -288,11 +288,11 @@ FAULTS = {
     "other version": Fault(
         "an agent speaks another protocol version", start_agent,
         r"node2\b.*protocol|protocol.*node2",
-        metric=r'tutti_build_info{host="node2",[^}]*protocol="15"', alert="TuttiVersionsDiffer",
+        metric=r'tutti_build_info{host="node2",[^}]*protocol="\d+"', alert="TuttiVersionsDiffer",
         alerts="TuttiCallersRefused|TuttiRanksMissing|TuttiJobFailed",
         also=NOT_JOINED + "|version|protocol|release", begins=True,
         before=make_another_version, why_not=no_objdump,
-        only={"doctor": r"FAIL +versions", "status": "protocol 15|version 15"}),
+        only={"doctor": r"FAIL +versions", "status": r"protocol \d+|version \d+"}),
     "run_dir full": Fault(
         "run_dir has no room", fill_run_dir, r"node2\b.*run_dir|run_dir.*node2|/run/tutti.*full",
         metric=r'tutti_run_dir_free_bytes{host="node2"} 0\b', alert="TuttiRunDirFull",

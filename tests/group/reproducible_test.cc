@@ -238,9 +238,32 @@ TEST(ReproducibleMovement, AutoIsCentralizedWhereRoundsCostMoreThanBytes) {
   EXPECT_EQ(in(lone, 65'536, StrategyKind::ring), StrategyKind::ring);
   EXPECT_EQ(in(lone, 65'536, StrategyKind::tree), StrategyKind::centralized);
   EXPECT_EQ(in(lone, 65'536, StrategyKind::centralized), StrategyKind::centralized);
+  EXPECT_EQ(in(lone, 131'072, StrategyKind::centralized), StrategyKind::centralized);
+  EXPECT_EQ(in(lone, 131'072, StrategyKind::ring), StrategyKind::ring);
+  EXPECT_EQ(in(lone, 131'073, StrategyKind::centralized), StrategyKind::ring);
   EXPECT_EQ(in(all, 65'536, StrategyKind::ring), StrategyKind::centralized);
   EXPECT_EQ(in(all, 65'537, StrategyKind::centralized), StrategyKind::ring);
   EXPECT_EQ(in(all, 4, StrategyKind::tree, false), StrategyKind::tree);
+}
+
+// Two hosts with a rank each send tensors of up to 128 KiB at once, reproducible or not.
+TEST(ReproducibleMovement, LoneRanksHaveTheOneRoundOfOtherReductions) {
+  const std::vector<Host> hosts = {{"a", "", {0, 1}}, {"b", "", {2}}};
+  const Communicator all({0, 1, 2}, hosts, 0), lone({0, 2}, hosts, 0);
+  const auto is_raw = [](const Communicator& group, uint64_t bytes, bool reproducible,
+                         StrategyKind global = StrategyKind::centralized) {
+    Signature signature{Collective::all_reduce, Dtype::u8, Op::sum, bytes};
+    signature.reproducible = reproducible;
+    return movement_of(signature, {{StrategyKind::centralized}, {global}}, group, 1 << 20).raw;
+  };
+  for (const bool reproducible : {false, true}) {
+    EXPECT_TRUE(is_raw(lone, 131'072, reproducible));
+    EXPECT_FALSE(is_raw(lone, 131'073, reproducible));
+    EXPECT_FALSE(is_raw(lone, 131'072, reproducible, StrategyKind::ring));
+    EXPECT_FALSE(is_raw(all, 65'536, reproducible));
+  }
+  EXPECT_TRUE(is_raw(all, 4, true)) << "of all ranks at once";
+  EXPECT_FALSE(is_raw(all, 4, false)) << "the bits would be others than under a ring";
 }
 
 TEST_P(ReproducibleTest, RanksMustAgreeOnIt) {
