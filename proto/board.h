@@ -75,9 +75,9 @@ inline constexpr uint8_t kRequestBlocking = 1;  // The rank waits, so it will he
 // *window*, a bounce buffer in the rank's segment at in_offset. Where all ranks of the group are on
 // this host the window has kWindowBlocks blocks; a block's place is reused once the block is folded
 // and copied out. Otherwise byte b of the tensor is at b % BoardHeader::window_bytes of the window,
-// and its place is reused once the worker has returned the result there and the rank has copied it
-// out. Tensors with blocks of one size pass in rows, in place of blocks of the board and of bytes:
-// see daemon/base/staged_rows.h.
+// and its place is reused once the worker has returned the result there, or to BoardSlot::results,
+// and the rank has copied it out. Tensors with blocks of one size pass in rows, in place of blocks
+// of the board and of bytes: see daemon/base/staged_rows.h.
 inline constexpr uint8_t kRequestStaged = 2;
 // The request is for a list of tensors, which are where `records` ListedTensor records at in_offset
 // say. No listed tensor is empty, so there are at most `count` records.
@@ -197,6 +197,10 @@ struct BoardSlot {
   alignas(64) std::atomic<uint64_t> folded;  // Generation, and the number of blocks folded.
   // Generation, and the number of blocks whose results the worker has returned to every window.
   std::atomic<uint64_t> passed;
+  // Generation, and where results go that all ranks here have in common: in wire memory, at this
+  // multiple of kResultsMultiple, counted from 1. In an earlier generation: none do; each rank's go
+  // to its window. Written before `passed`.
+  std::atomic<uint64_t> results;
   std::atomic<uint64_t> shared;  // Generation, and the number of SharedFold published so far.
   // Staged tensors on one host: element b % kWindowBlocks is the generation and b + 1 once block b
   // is folded.
@@ -298,8 +302,10 @@ struct BoardCounters {
 
 // Most of them at once. The worker folds by itself what exceeds that.
 inline constexpr uint32_t kSharedFolds = 256;
-// Wire memory: the most values that are on their way between hosts and folded by ranks.
-inline constexpr uint64_t kWireBytes = 64 << 20;
+// Wire memory: the most values that are on their way between hosts and folded by ranks, and results
+// that ranks have in common. Sparse.
+inline constexpr uint64_t kWireBytes = 256 << 20;
+inline constexpr uint64_t kResultsMultiple = 4096;  // See BoardSlot::results.
 // In the place of a local rank: wire memory.
 inline constexpr uint32_t kWirePlace = kLocalRanksMax;
 

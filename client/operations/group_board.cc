@@ -17,6 +17,18 @@ bool GroupBoard::is_under_way(uint64_t number) const {
   return word.generation == board::generation_of(number) && !is_over(word.phase);
 }
 
+bool GroupBoard::is_done(uint64_t number) const {
+  const board::SlotWord word = word_of(number);
+  return word.generation == board::generation_of(number) && word.phase == board::Phase::done;
+}
+
+const std::byte* GroupBoard::results(uint64_t number, uint64_t bytes) const {
+  const board::Count at = board::unpack_count(slot(number).results.load());
+  if (at.generation != board::generation_of(number) || at.blocks == 0) return nullptr;
+  const uint64_t offset = uint64_t{at.blocks - 1} * kResultsMultiple;
+  return offset + bytes <= kWireBytes ? view().wire() + offset : nullptr;
+}
+
 bool GroupBoard::has_result(uint64_t number, uint32_t block) const {
   const uint32_t generation = board::generation_of(number);
   if (is_local())

@@ -36,8 +36,13 @@ class GroupBoard {
   board::SlotWord word_of(uint64_t number) const { return board::unpack(slot(number).word.load()); }
   // Whether the operation has not ended.
   bool is_under_way(uint64_t number) const;
-  // Whether the result of the block is in the window.
+  // Whether the operation has ended well.
+  bool is_done(uint64_t number) const;
+  // Whether the result of the block is in the window, or where results() says.
   bool has_result(uint64_t number, uint32_t block) const;
+  // Once there is a result: the window of `bytes` that it is in, for all ranks of this host; null:
+  // that of this rank.
+  const std::byte* results(uint64_t number, uint64_t bytes) const;
   // How many folds the worker has shared with the ranks for the operation.
   uint32_t shared(uint64_t number) const;
   // The operation's, in the words of shared folds; and where these find their values.

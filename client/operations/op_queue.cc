@@ -252,6 +252,7 @@ bool OpQueue::check_outcome(PendingOp& op) {
     if (!op.has_outcome) op.outcome = connection_.usable();
     return true;
   }
+  if (op.window.is_staging && !board_.is_under_way(op.number)) return true;  // Settled later.
   const std::lock_guard lock(mutex_);
   Status fault = connection_.usable();
   // Asked before the board is: what ended on GPUs has ended on the board.

@@ -49,6 +49,7 @@ void Passing::end(Status outcome) {
 bool Passing::has_ended() {
   if (state_ == State::waits && op_->clock.is_late() && queue_->poll(*op_)) {
     op_->window.is_staging = false;
+    static_cast<void>(queue_->poll(*op_));  // Settles it.
     static_cast<void>(queue_->release(*op_));
     end(op_->outcome);
   }

@@ -19,10 +19,12 @@ Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
     else  // After the deadline the worker is called, and ends what is too slow.
       under_way = queue_.pause(op_, backoff);
   }
+  // Before it settles the operation: then the worker may use a common window again.
+  const bool is_done = !must_stop() && queue_.group_board().is_done(op_.number);
+  while (is_done && copied_out_ < blocks_) copy_out();
   op_.window.is_staging = false;
   if (must_stop()) return {Code::cancelled, "the operation was freed before it had ended"};
   const Status outcome = queue_.await_outcome(op_, -1);
-  while (outcome.ok() && copied_out_ < blocks_) copy_out();
   static_cast<void>(
       queue_.release(op_));  // Not earlier, because another operation may get the window then.
   return outcome;
@@ -47,14 +49,24 @@ bool StagedOp::copy_in() {
     if (tensor.in != nullptr) staged_.input_copy(window, tensor.in + offset, bytes);
   };
   if (staged_.rows.part != 0)
-    for_each_part(copied_in_, staged_.in_blocks, staged_.rows.in, copy);
+    for_each_part(staged_.window, copied_in_, staged_.in_blocks, staged_.rows.in, copy);
   else
-    for_each_piece(in_, copied_in_, copy);
+    for_each_piece(staged_.window, in_, copied_in_, copy);
   ++copied_in_;
   const bool has_rows = staged_.rows.part != 0;
   const uint32_t slice_blocks = has_rows ? 1 : std::max(1u, staged_.window_blocks / kWindowSlices);
   queue_.set_ready(op_.number, copied_in_, copied_in_ == blocks_ || copied_in_ % slice_blocks == 0);
   return true;
+}
+
+// Where results are.
+std::byte* StagedOp::results() const {
+  if (queue_.group_board().is_local()) return staged_.window;
+  const uint64_t bytes = staged_.rows.part != 0 ? staged_.rows.window_bytes()
+                                                : std::min(staged_.window_blocks * kBoardBlockBytes,
+                                                           staged_.count * size_of(staged_.dtype));
+  const std::byte* common = queue_.group_board().results(op_.number, bytes);
+  return common != nullptr ? const_cast<std::byte*>(common) : staged_.window;
 }
 
 // Whether results do not fit the cache beside the inputs. What is written over an input is there.
@@ -84,17 +96,18 @@ void StagedOp::copy_out() {
     kernel_({&to, 1, &from, 1, bytes, Op::sum, 1, true});
   };
   op_.window.copied_out = copied_out_ + 1;
+  std::byte* const window = results();
   if (staged_.rows.part != 0)
-    for_each_part(copied_out_++, staged_.out_blocks, staged_.rows.out, copy);
+    for_each_part(window, copied_out_++, staged_.out_blocks, staged_.rows.out, copy);
   else
-    for_each_piece(out_, copied_out_++, copy);
+    for_each_piece(window, out_, copied_out_++, copy);
 }
 
 // Calls `copy` for each tensor's part of a block, at the block's place in the window.
 template <class Copy>
-void StagedOp::for_each_piece(Cursor& cursor, uint32_t block, const Copy& copy) {
+void StagedOp::for_each_piece(std::byte* window, Cursor& cursor, uint32_t block, const Copy& copy) {
   const board::StagedBlock elements = board::staged_block(staged_.count, staged_.dtype, block);
-  std::byte* window = place_of(block);
+  window += place_of(block);
   for (size_t left = elements.count * size_of(staged_.dtype); left != 0;) {
     const TensorSides& tensor = staged_.tensors[cursor.tensor];
     const size_t bytes = std::min(left, tensor.bytes - cursor.offset);
@@ -109,12 +122,14 @@ void StagedOp::for_each_piece(Cursor& cursor, uint32_t block, const Copy& copy) 
 // Calls `copy` for each block's part in a row of the side that begins with element `first` of the
 // row's place in the window.
 template <class Copy>
-void StagedOp::for_each_part(uint32_t row, uint64_t blocks, uint64_t first, const Copy& copy) {
+void StagedOp::for_each_part(std::byte* window, uint32_t row, uint64_t blocks, uint64_t first,
+                             const Copy& copy) {
   const StagedRows& rows = staged_.rows;
   const size_t element = size_of(staged_.dtype);
   for (uint64_t block = 0; block < blocks; ++block)
     copy(staged_.tensors.front(), (block * rows.count + rows.first(row)) * element,
-         place_of(row) + (first + block * rows.part) * element, rows.elements(row) * element);
+         window + place_of(row) + (first + block * rows.part) * element,
+         rows.elements(row) * element);
 }
 
 }  // namespace tutti::client

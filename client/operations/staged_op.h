@@ -56,14 +56,16 @@ class StagedOp {
   bool make_progress();
   bool copy_in();
   void copy_out();
+  std::byte* results() const;
   template <class Copy>
-  void for_each_piece(Cursor& cursor, uint32_t block, const Copy& copy);
+  void for_each_piece(std::byte* window, Cursor& cursor, uint32_t block, const Copy& copy);
   template <class Copy>
-  void for_each_part(uint32_t row, uint64_t blocks, uint64_t first, const Copy& copy);
-  std::byte* place_of(uint32_t block) const {
-    return staged_.window + (staged_.rows.part != 0
-                                 ? staged_.rows.offset(block)
-                                 : block % staged_.window_blocks * kBoardBlockBytes);
+  void for_each_part(std::byte* window, uint32_t row, uint64_t blocks, uint64_t first,
+                     const Copy& copy);
+  // Where it lies in a window.
+  uint64_t place_of(uint32_t block) const {
+    return staged_.rows.part != 0 ? staged_.rows.offset(block)
+                                  : block % staged_.window_blocks * kBoardBlockBytes;
   }
 
   OpQueue& queue_;

@@ -76,6 +76,34 @@ std::string cause_of(const Status& status) {
   return cause;
 }
 
+// An all_reduce writes results over windows that it has just read, which costs next to nothing
+// where there are fewer.
+constexpr int kReducedWindowsMin = 6;
+
+// Results that several ranks here would copy from windows of their own go to one that all read.
+void share_results(LocalPhase& local, const EpochOp& op, const Signature& signature,
+                   Operation& operation) {
+  const bool has_root = signature.collective == Collective::broadcast;
+  const auto is_to_share = [&](const RankBuffers& rank) {
+    const bool is_root = has_root && static_cast<uint32_t>(rank.rank) == signature.root;
+    return rank.window_bytes != 0 && rank.out != nullptr && !is_root;
+  };
+  const int windows_min = reduces(signature.collective) ? kReducedWindowsMin : 2;
+  if (!is_common(signature.collective) ||
+      std::ranges::count_if(operation.local, is_to_share) < windows_min)
+    return;
+  RankBuffers& first = *std::ranges::find_if(operation.local, is_to_share);
+  const size_t element = size_of(signature.dtype);
+  const uint64_t bytes = first.rows.part != 0
+                             ? first.rows.window_bytes()
+                             : std::min(first.window_bytes, signature.count * element);
+  std::byte* const results = local.result_window(op, bytes);
+  if (results == nullptr) return;
+  for (RankBuffers& rank : operation.local)
+    if (is_to_share(rank)) rank.out = nullptr;
+  first.out = results + first.rows.out * element;
+}
+
 }  // namespace
 
 HostEpoch::HostEpoch(EpochParts parts, Roster roster, const std::string& host,
@@ -343,6 +371,7 @@ Operation HostEpoch::operation_of(const Start& start, const Calls& calls) {
       operation.release_window = lifetime_.guard(
           [this, op = start.op](uint64_t blocks) { parts_.local.release_window(op, blocks); });
   }
+  share_results(parts_.local, start.op, signature, operation);
   if (signature.on_device) operation.gpus = parts_.gpus();
   if (!signature.on_device) operation.helpers = parts_.local.helpers_of(start.op);
   if (start.by_nccl) operation.nccl = gpu_link_.link();

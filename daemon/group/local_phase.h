@@ -1,6 +1,7 @@
 // What an epoch needs of the ranks of its own host: their board, where calls come from and end.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -18,6 +19,9 @@ class LocalPhase {
   virtual ~LocalPhase() = default;
   // Ends the operation, in which this host's ranks were submitted, for all of them.
   virtual void complete(const EpochOp& /*op*/, const Status& /*status*/) {}
+  // A window of so many bytes for results that ranks here have in common; null: there is none.
+  // Called before the first result.
+  virtual std::byte* result_window(const EpochOp& /*op*/, uint64_t /*bytes*/) { return nullptr; }
   // The first `blocks` of the board, or rows, of the operation's windowed tensors hold results and
   // may be overwritten.
   virtual void release_window(const EpochOp& /*op*/, uint64_t /*blocks*/) {}

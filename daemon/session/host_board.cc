@@ -39,6 +39,12 @@ uint64_t blocks_to_fill(const HostGroup& group, const Request& request, uint64_t
   return rows.part == 0 ? 0 : rows.rows();
 }
 
+// That the rank has written to its window.
+uint64_t filled_blocks(const BoardOps& ops, const EpochOp& op, uint32_t local_rank) {
+  const std::optional<BoardOp> found = ops.find(op);
+  return found ? found->entry(local_rank).ready.load() : 0;
+}
+
 // Operations of all ranks.
 uint64_t ended_ok(const board::View& view) {
   uint64_t sum = 0;
@@ -101,11 +107,13 @@ HostBoard::HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host,
             update_ranks_decide();
             if (ops_.is_attached(local_rank)) events_.on_stuck(why);
           }),
-      sharing_(loop, ops_, [this](const Status& why) {
-        stuck_ = true;
-        update_ranks_decide();
-        events_.on_stuck(why);
-      }) {
+      sharing_(loop, ops_,
+               [this](const Status& why) {
+                 stuck_ = true;
+                 update_ranks_decide();
+                 events_.on_stuck(why);
+               }),
+      results_(ops_, sharing_.wire()) {
   BoardHeader& header = ops_.view().header();
   header.magic = kBoardMagic;
   header.version = kProtocolVersion;
@@ -175,7 +183,7 @@ void HostBoard::check_unfilled_windows(uint32_t local_rank, const Status& why) {
       if (arrived && is_on_gpus(request, ops_.mapping(local_rank).get()))
         return events_.on_stuck(why);
       if (group->is_local() || !ops_.is_staged(op, local_rank)) continue;
-      if (filled_blocks(op.id(), local_rank) < blocks_to_fill(*group, request, window_bytes_))
+      if (filled_blocks(ops_, op.id(), local_rank) < blocks_to_fill(*group, request, window_bytes_))
         return events_.on_stuck(why);
     }
   }
@@ -311,7 +319,7 @@ Call HostBoard::call_of(const BoardOp& op, size_t member) {
                            group.is_local() ? 0 : window_bytes_);
   if (call.window_bytes != 0)
     call.filled = [board = shared_from_this(), id = op.id(), local_rank] {
-      return board->filled_blocks(id, local_rank);
+      return filled_blocks(board->ops_, id, local_rank);
     };
   if (call.invalid.ok() && call.ranks_only && !group.is_local())
     call.invalid = invalid_argument("windows and lists are for groups of one host");
@@ -351,9 +359,10 @@ void HostBoard::notify_window_filled(const BoardOp& op) {
     events_.on_window_filled(op.id());
 }
 
-uint64_t HostBoard::filled_blocks(const EpochOp& op, uint32_t local_rank) const {
+std::byte* HostBoard::result_window(const EpochOp& op, uint64_t bytes) {
   const std::optional<BoardOp> found = ops_.find(op);
-  return found ? found->entry(local_rank).ready.load() : 0;
+  const bool is_called = found && found->word.phase == board::Phase::called;
+  return is_called ? results_.make(*found, bytes) : nullptr;
 }
 
 void HostBoard::release_window(const EpochOp& op, uint64_t blocks) {

@@ -26,6 +26,7 @@
 #include "daemon/session/folding_watch.h"
 #include "daemon/session/host_recorder.h"
 #include "daemon/session/rank_questions.h"
+#include "daemon/session/result_windows.h"
 #include "daemon/session/worker_folding.h"
 
 namespace tutti {
@@ -102,6 +103,7 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   // LocalPhase. Does nothing for an operation that no rank has begun, that ranks fold, or that is
   // over.
   void complete(const EpochOp& op, const Status& status) override;
+  std::byte* result_window(const EpochOp& op, uint64_t bytes) override;
   void release_window(const EpochOp& op, uint64_t blocks) override;
   void collect_requests(const EpochOp& op) override;
   bool let_ranks_fold(const EpochOp& id) override;
@@ -136,7 +138,6 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   void forward_member(const BoardOp& called, size_t member);
   bool forward_request(const BoardOp& called, size_t member, uint64_t number);
   Call call_of(const BoardOp& op, size_t member);
-  uint64_t filled_blocks(const EpochOp& op, uint32_t local_rank) const;
   void notify_window_filled(const BoardOp& op);
   void check_unfilled_windows(uint32_t local_rank, const Status& why);
   void update_ranks_decide();
@@ -153,6 +154,7 @@ class HostBoard final : public LocalPhase, public std::enable_shared_from_this<H
   WorkerFolding folding_;
   FoldingWatch watch_;
   FoldSharing sharing_;
+  ResultWindows results_;
   std::vector<Forwarded> forwarded_;  // By area.
   bool ranks_decide_ = true;          // As set.
   bool stuck_ = false;                // A rank may go on writing: the epoch is over.

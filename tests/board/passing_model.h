@@ -1,5 +1,6 @@
 // A model of the ranks of one host whose tensors pass through windows, of the worker that uses the
-// windows, and of the link that reads them. Small enough to run in every interleaving. The ranks
+// windows, and of the link that reads them. Results go back to the windows, or to one that all
+// ranks read. Small enough to run in every interleaving. The ranks
 // and the worker run the procedures of daemon/board, one access of shared memory a step; a rank
 // proceeds as in client/operations/staged_op.cc. The operation may fail whenever the worker is not
 // in a procedure.
@@ -34,6 +35,7 @@ enum class Fault {
   ends_without_waking,            // The end wakes no sleeper.
   ends_while_a_link_reads,        // The end is published while a link still reads the windows.
   takes_what_failed,              // The rank takes the results of a failed operation.
+  settles_before_it_takes,        // The rank settles an operation, then takes the last results.
 };
 
 struct Setup {
@@ -41,6 +43,7 @@ struct Setup {
   uint32_t blocks = 1;
   uint32_t window = 1;  // In blocks.
   bool fails = false;   // The operation may fail at any moment.
+  bool common = false;  // The window of results is one.
   Fault fault = Fault::none;
 };
 
@@ -50,7 +53,8 @@ struct Shared {
   uint32_t ready[kRanksMax];
   // The number of the block in that place plus one; with kResult where it is the block's result.
   uint8_t places[kRanksMax][kPlaces];
-  bool given_back[kRanksMax];  // The window belongs to another call.
+  uint8_t results[kPlaces];    // Where they are common: the number of the block plus one.
+  bool given_back[kRanksMax];  // The window belongs to another call; the operation is settled.
   bool rung;
 };
 
@@ -177,6 +181,7 @@ class Actors {
   void use();
   void sent();
   void read_windows();
+  bool use_results_again();
   void end(Phase verdict);
   void wake();
 
@@ -232,6 +237,10 @@ inline void Actors::look(uint32_t local_rank) {
   rank.any = false;
   if (!is_over(phase)) return go(rank, RankAt::step);
   require(phase == Phase::failed || rank.fed == setup_.blocks, "it ended before all was filled");
+  if (injects(Fault::settles_before_it_takes) && !shared_.given_back[local_rank]) {
+    shared_.given_back[local_rank] = true;
+    return;
+  }
   if (phase == Phase::done || injects(Fault::takes_what_failed))
     while (rank.taken < setup_.blocks) take(local_rank);
   shared_.given_back[local_rank] = true;
@@ -273,7 +282,10 @@ inline void Actors::take_some(uint32_t local_rank) {
 inline void Actors::take(uint32_t local_rank) {
   Rank& rank = state_.ranks[local_rank];
   uint8_t& at = place(local_rank, rank.taken);
-  require(at == (static_cast<uint8_t>(rank.taken + 1) | kResult), "no result lies there");
+  const auto number = static_cast<uint8_t>(rank.taken + 1);
+  const bool is_there = setup_.common ? shared_.results[rank.taken % setup_.window] == number
+                                      : at == (number | kResult);
+  require(is_there, "no result lies there");
   at = 0;
   ++rank.taken;
 }
@@ -323,7 +335,7 @@ inline bool Actors::step_worker() {
       return true;
     }
     case WorkerAt::finished:
-      if (!worker_.reads) return false;
+      if (!worker_.reads) return use_results_again();
       read_windows();
       return true;
   }
@@ -343,10 +355,24 @@ inline void Actors::use() {
 inline void Actors::sent() {
   read_windows();
   if (worker_.failed) return end(Phase::failed);
-  for (uint32_t local_rank = 0; local_rank < setup_.ranks; ++local_rank)
-    place(local_rank, worker_.done) |= kResult;
+  for (uint32_t local_rank = 0; local_rank < setup_.ranks; ++local_rank) {
+    const bool is_taken = state_.ranks[local_rank].taken + setup_.window > worker_.done;
+    require(is_taken, "a result is written over one that was not taken");
+    if (!setup_.common) place(local_rank, worker_.done) |= kResult;
+  }
+  if (setup_.common)
+    shared_.results[worker_.done % setup_.window] = static_cast<uint8_t>(worker_.done + 1);
   worker_.at = WorkerAt::pass;
   worker_.running.begin<ReleaseWindow<Memory>>(kGeneration, uint32_t{++worker_.done});
+}
+
+// Once all ranks have settled the operation.
+inline bool Actors::use_results_again() {
+  for (uint32_t local_rank = 0; local_rank < setup_.ranks; ++local_rank)
+    if (!shared_.given_back[local_rank]) return false;
+  if (shared_.results[0] == 0) return false;
+  std::memset(shared_.results, 0, sizeof shared_.results);
+  return true;
 }
 
 inline void Actors::read_windows() {

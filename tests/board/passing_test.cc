@@ -30,11 +30,28 @@ TEST(BoardPassing, EveryInterleavingOfTwoRanksEndsWithEveryResultTaken) {
     }
 }
 
+// Where results are common, no place of theirs is written again before all ranks have taken it.
+TEST(BoardPassing, EveryInterleavingWithCommonResultsEndsWithEveryResultTaken) {
+  for (uint32_t window = 1; window <= 2; ++window)
+    for (uint32_t blocks = 1; blocks <= 3; ++blocks) {
+      Explorer explorer({2, blocks, window, true, true});
+      EXPECT_EQ(explorer.explore(), "") << blocks << " blocks through " << window;
+      EXPECT_GT(explorer.states(), 10'000u);
+    }
+}
+
+TEST(BoardPassing, FaultsPutInAreFoundWhereResultsAreCommon) {
+  for (const Fault fault : {Fault::settles_before_it_takes, Fault::fills_before_it_takes}) {
+    Explorer explorer({2, 2, 1, false, true, fault});
+    EXPECT_NE(explorer.explore(), "") << static_cast<int>(fault);
+  }
+}
+
 TEST(BoardPassing, FaultsPutInAreFoundWithARank) {
   for (const Fault fault : {Fault::fills_without_calling, Fault::reads_the_word_too_early,
                             Fault::passes_without_waking, Fault::sleeps_without_reading_passed,
                             Fault::fills_before_it_takes, Fault::ends_without_waking}) {
-    Explorer explorer({1, 5, 2, false, fault});
+    Explorer explorer({1, 5, 2, false, false, fault});
     EXPECT_NE(explorer.explore(), "") << static_cast<int>(fault);
   }
 }
@@ -42,18 +59,18 @@ TEST(BoardPassing, FaultsPutInAreFoundWithARank) {
 // These faults need two ranks.
 TEST(BoardPassing, FaultsPutInAreFoundWithTwoRanks) {
   for (const Fault fault : {Fault::wakes_without_counting, Fault::passes_for_the_first_rank}) {
-    Explorer alone({1, 5, 2, false, fault});
+    Explorer alone({1, 5, 2, false, false, fault});
     EXPECT_EQ(alone.explore(), "") << static_cast<int>(fault);
-    Explorer explorer({2, 2, 1, false, fault});
+    Explorer explorer({2, 2, 1, false, false, fault});
     EXPECT_NE(explorer.explore(), "") << static_cast<int>(fault);
   }
 }
 
 TEST(BoardPassing, FaultsPutInAreFoundWhereItFails) {
   for (const Fault fault : {Fault::ends_while_a_link_reads, Fault::takes_what_failed}) {
-    Explorer never({1, 3, 2, false, fault});
+    Explorer never({1, 3, 2, false, false, fault});
     EXPECT_EQ(never.explore(), "") << static_cast<int>(fault);
-    Explorer explorer({1, 3, 2, true, fault});
+    Explorer explorer({1, 3, 2, true, false, fault});
     EXPECT_NE(explorer.explore(), "") << static_cast<int>(fault);
   }
 }

@@ -62,7 +62,8 @@ struct StagedCall {
   PendingOp op;
 };
 
-// Another operation may get the window as soon as it is released.
+// Another operation may get the window as soon as it is released; one that ranks have in common, as
+// soon as all have settled.
 TEST_F(TwoRanksTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
   StagedCall own(ranks_[0]);
   StagedCall other(ranks_[1]);
@@ -72,13 +73,19 @@ TEST_F(TwoRanksTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
   ASSERT_EQ(word(0).phase, Phase::done) << "all blocks are still to be copied out";
   const uint64_t used = ranks_[0].connection->own_memory().used_bytes();
   uint64_t used_at_copy = 0;
+  uint64_t settled_at_copy = UINT64_MAX;
   alignas(kPage) static std::array<std::byte, kCount * sizeof(float)> out;
-  const Trap trap(out.data(), kPage, PROT_READ,
-                  [&] { used_at_copy = ranks_[0].connection->own_memory().used_bytes(); });
+  const Trap trap(out.data(), kPage, PROT_READ, [&] {
+    used_at_copy = ranks_[0].connection->own_memory().used_bytes();
+    settled_at_copy = area().settled(0).load();
+  });
   const TensorSides tensor{nullptr, out.data(), out.size()};
+  own.op.window.is_staging = true;
   StagedOp staged(queue(0), own.op, {{&tensor, 1}, own.window, kWindowBlocks, kCount, Dtype::f32});
   EXPECT_TRUE(staged.run(Backoff(ranks_[0].connection->cores())).ok());
   EXPECT_EQ(used_at_copy, used);
+  EXPECT_EQ(settled_at_copy, 0u);
+  EXPECT_EQ(area().settled(0).load(), 1u) << "in the end";
   EXPECT_LT(ranks_[0].connection->own_memory().used_bytes(), used) << "and not longer";
 }
 

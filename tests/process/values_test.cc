@@ -187,6 +187,15 @@ std::vector<Row> rows_of_small_windows() {
        {{.lists = {many(500, [](size_t i) { return i * 37 % 3000; })},
          .ways = {Way::blocking, Way::by_rank}}},
        true},
+      // Results that ranks of a host have in common go to one window.
+      {"ManyRanksThroughSmallWindows",
+       {{7, 2}, {1, 6}},
+       {{.collectives = kWindowed,
+         .counts = {300'001},
+         .memories = {Memory::by_rank},
+         .ways = {Way::blocking, Way::passing, Way::by_rank},
+         .in_place = kBoth}},
+       true},
       {"ListsLargerThanTheSegment",
        {{1, 2}},
        {{.lists = {Counts(20, 400'000)}, .ways = {Way::blocking, Way::async}}},
@@ -204,11 +213,21 @@ std::vector<Row> rows_of_shared_folds() {
              .strategies = {"tree:1", "tree:2,ring"}}}}};
 }
 
+// Several times through windows, row by row.
+std::vector<Row> rows_of_rows() {
+  return {{"LargeBlocksOverHosts",
+           {{2, 2}, {4, 1}},
+           {{.collectives = kEvery,
+             .counts = {900'001},
+             .ways = {Way::blocking, Way::passing, Way::by_rank},
+             .in_place = {false}}}}};
+}
+
 std::vector<Row> every_row() {
   std::vector<Row> all;
   for (const std::vector<Row>& rows :
        {rows_of_strategies(), rows_of_one_host(), rows_of_lists(), rows_of_uneven_blocks(),
-        rows_of_small_windows(), rows_of_shared_folds()})
+        rows_of_small_windows(), rows_of_rows(), rows_of_shared_folds()})
     all.insert(all.end(), rows.begin(), rows.end());
   return all;
 }

@@ -70,6 +70,40 @@ TEST_F(WindowTest, WhoDiesWithAllInItsWindowEndsNothing) {
   EXPECT_TRUE(told_.stuck.empty());
 }
 
+// A rank settles an operation once it has copied all results out.
+TEST_F(WindowTest, AWindowOfResultsIsUsedAgainOnceAllHaveSettled) {
+  const auto window_of = [this](uint64_t number) {
+    for (const uint32_t rank : {0, 1}) arrive(rank, number, staged());
+    call(number);
+    drain(loop_);
+    return board_->result_window({0, number}, 8192);
+  };
+  const std::byte* first = window_of(0);
+  ASSERT_NE(first, nullptr);
+  const board::Count told = board::unpack_count(slot(0).results.load());
+  EXPECT_EQ(told.generation, 1u);
+  const std::byte* second = window_of(1);
+  const auto there = static_cast<int64_t>(board::unpack_count(slot(1).results.load()).blocks);
+  const int64_t apart =
+      (there - static_cast<int64_t>(told.blocks)) * static_cast<int64_t>(kResultsMultiple);
+  EXPECT_EQ(second - first, apart);
+  trainer(0).area().settled(0).store(1);
+  const std::byte* third = window_of(2);
+  EXPECT_NE(third, first) << "rank 1 may copy from there";
+  trainer(0).area().settled(1).store(1);
+  EXPECT_EQ(window_of(3), first);
+  board_->complete({0, 3}, aborted("for all"));
+  EXPECT_EQ(board_->result_window({0, 3}, 8192), nullptr);
+}
+
+TEST_F(WindowTest, WithoutRoomThereIsNoWindowOfResults) {
+  for (const uint32_t rank : {0, 1}) arrive(rank, 0, staged());
+  call(0);
+  drain(loop_);
+  EXPECT_EQ(board_->result_window({0, 0}, kWireBytes + 1), nullptr);
+  EXPECT_EQ(board::unpack_count(slot(0).results.load()).generation, 0u);
+}
+
 TEST_F(WindowTest, RowsAreFilledAsBlocksAre) {
   for (const uint32_t rank : {0, 1}) arrive(rank, 0, in_rows());
   call(0);
