@@ -13,6 +13,8 @@ constexpr std::string_view kFailed = "failed: ";
 constexpr double kRefusedBeforeS = 60;
 constexpr double kSameFailureS = 2;  // Hosts learn of one within so much, by their clocks.
 constexpr double kWaitSeconds = 1;   // Less is not worth a word.
+constexpr double kFirstMs = 50;      // Ranks that die within so much may have been ended together.
+constexpr double kWordMs = 200;      // Hosts learn of another's deaths within so much.
 
 // Where to see whether the kernel killed for lack of memory.
 std::string memory_hint(const std::string& host) {
@@ -62,10 +64,13 @@ Finding find_never_begun(const JobView& view) {
 
 // Nothing is known of how it ended. The first one's end may be the cause of the others'.
 std::string output_hint(const JobView& view) {
+  const auto ago_s = [&](const v1::Departure& gone) {
+    return view.seconds_ago(gone.host(), gone.time_ms());
+  };
   const v1::Departure* first = nullptr;
   for (const auto& [number, rank] : view.ranks)
     if (view.has_died(number) && rank.departure->cause().message().ends_with(" died"))
-      if (first == nullptr || rank.departure->time_ms() < first->time_ms()) first = rank.departure;
+      if (first == nullptr || ago_s(*rank.departure) > ago_s(*first)) first = rank.departure;
   if (first == nullptr) return "";
   return "next: what rank " + std::to_string(first->rank()) + " has printed; if it was killed, " +
          memory_hint(first->host());
@@ -146,9 +151,11 @@ Finding find_departed(const JobView& view) {
   return found;
 }
 
+using OpenOperations = std::map<EpochOp, std::vector<uint32_t>>;
+
 // Ranks by the operations in which they are still: they wait for them, or data is under way.
-std::map<EpochOp, std::vector<uint32_t>> open_operations(const JobView& view) {
-  std::map<EpochOp, std::vector<uint32_t>> open;
+OpenOperations open_operations(const JobView& view) {
+  OpenOperations open;
   for (const auto& [number, rank] : view.ranks)
     for (const auto& [op, call] : rank.calls) {
       const auto moves = [&, &operation = op](const auto& host) {
@@ -268,28 +275,87 @@ std::vector<uint32_t> died_ranks(const JobView& view) {
   return died;
 }
 
+// By how many ms at least each rank went after `first`, as far as hosts tell: by the clock of one,
+// which learns at once of its own ranks alone.
+std::map<uint32_t, double> leads_of(const JobView& view, const v1::Departure& first) {
+  std::map<uint32_t, double> leads;
+  for (const v1::WorkerReport* worker : view.workers) {
+    if (worker->departures().epoch() != view.epoch) continue;
+    const auto& gone = worker->departures().first();
+    const auto learnt = std::ranges::find(gone, first.rank(), &v1::Departure::rank);
+    if (learnt == gone.end()) continue;
+    for (const v1::Departure& later : gone) {
+      const double word_ms = later.host() == worker->pass().host() ? 0 : kWordMs;
+      double& lead_ms = leads[later.rank()];
+      lead_ms = std::max(lead_ms, static_cast<double>(later.time_ms()) -
+                                      static_cast<double>(learnt->time_ms()) - word_ms);
+    }
+  }
+  return leads;
+}
+
+// The first death that a host lists.
+const v1::Departure* listed_death(const JobView& view) {
+  for (const v1::WorkerReport* worker : view.workers)
+    if (worker->departures().epoch() == view.epoch)
+      for (const v1::Departure& gone : worker->departures().first())
+        if (view.has_died(gone.rank())) return &gone;
+  return nullptr;
+}
+
+// The rank that died clearly before the others, and how those followed; else all that died, for
+// they may have been ended together.
+struct Deaths {
+  std::vector<uint32_t> culprits;
+  std::string others;  // "; ranks 0, 2 died at least 340 ms later".
+};
+
+Deaths judge_deaths(const JobView& view) {
+  const std::vector<uint32_t> died = died_ranks(view);
+  const v1::Departure* first = listed_death(view);
+  if (first == nullptr || died.size() < 2) return {died, ""};
+  std::map<uint32_t, double> leads = leads_of(view, *first);
+  double lead_ms = std::numeric_limits<double>::infinity();
+  std::vector<uint32_t> others = died;
+  std::erase(others, first->rank());
+  for (const uint32_t rank : others) lead_ms = std::min(lead_ms, leads[rank]);
+  if (lead_ms < kFirstMs) return {died, ""};
+  return {{first->rank()},
+          "; " + describe_ranks(others) + " died at least " + describe_seconds(lead_ms / 1000) +
+              " later"};
+}
+
 // No operation is known to have needed them.
-Diagnosis describe_deaths(const JobView& view, const std::vector<uint32_t>& died) {
+Diagnosis describe_deaths(const JobView& view, const Deaths& deaths) {
   Diagnosis found{.verdict = Verdict::failed,
-                  .sentence = describe_died(view, died) + " died without leaving the job" +
-                              left_before_text(view, died)};
+                  .sentence = describe_died(view, deaths.culprits) +
+                              " died without leaving the job" +
+                              left_before_text(view, deaths.culprits) + deaths.others};
   add_departures(view, found);
   return found;
 }
 
-// Names the rank that died in the operation, if it alone did: several may have been ended together.
-// Others have died later, of the error that they got.
+// Which operation the deaths cut short: where one rank is to blame, one that it was in.
+OpenOperations::const_iterator cut_short(const OpenOperations& open, const Deaths& deaths) {
+  return std::ranges::find_if(open, [&deaths](const auto& one) {
+    return deaths.others.empty() || std::ranges::count(one.second, deaths.culprits.front()) != 0;
+  });
+}
+
+// Names the rank that died first, if it was in the operation, or that alone died in it; several may
+// have been ended together. Others have died later, of the error that they got.
 Diagnosis describe_cut_short(const JobView& view, const EpochOp& op,
-                             const std::vector<uint32_t>& ranks) {
-  std::vector<uint32_t> died = ranks;
-  std::erase_if(died, [&view](uint32_t rank) { return !view.has_died(rank); });
+                             const std::vector<uint32_t>& ranks, const Deaths& deaths) {
+  std::vector<uint32_t> died = deaths.culprits;
+  std::erase_if(died, [&ranks](uint32_t rank) { return std::ranges::count(ranks, rank) == 0; });
   const RankView& first = view.ranks.at(ranks.front());
   const v1::TracedOperation& call = *first.calls.at(op);
   return {
       .verdict = Verdict::failed,
       .sentence = (died.size() == 1 ? describe_died(view, died) + " died" : "the job has ended") +
                   " in the midst of " + describe(view, ranks.front(), call) + ", which began " +
-                  describe_seconds(view.seconds_since(first.host, call.begun_ns())) + " ago",
+                  describe_seconds(view.seconds_since(first.host, call.begun_ns())) + " ago" +
+                  deaths.others,
       .evidence = {describe_ranks(ranks) + (ranks.size() == 1 ? " was" : " were") + " in it"}};
 }
 
@@ -489,13 +555,15 @@ Finding find_ended(const JobView& view) {
   if (traced.size() < view.world_size && !traced.empty())  // What the others called is not known.
     found.sentence =
         "the job has ended; the last operation of " + describe_ranks(traced) + " ended OK";
-  const std::vector<uint32_t> died = died_ranks(view);
-  if (const auto open = open_operations(view); !open.empty())
-    found = describe_cut_short(view, open.begin()->first, open.begin()->second);
-  else if (!view.has_trace && !view.ended.empty() && (has_been_judged(view) || died.empty()))
+  const Deaths deaths = judge_deaths(view);
+  const bool has_deaths = !deaths.culprits.empty();
+  const OpenOperations open = open_operations(view);
+  if (const auto cut = cut_short(open, deaths); cut != open.end())
+    found = describe_cut_short(view, cut->first, cut->second, deaths);
+  else if (!view.has_trace && !view.ended.empty() && (has_been_judged(view) || !has_deaths))
     found = as_judged_then(view);
-  else if (!died.empty())
-    return describe_deaths(view, died);
+  else if (has_deaths)
+    return describe_deaths(view, deaths);
   else if (const v1::Failure* told = told_failure(view))
     found.sentence += "; one before had failed: " + text_of(*told);
   for (const auto& [host, job] : view.ended)

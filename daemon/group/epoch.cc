@@ -192,7 +192,7 @@ Result<uint32_t> HostEpoch::make_group(const Result<GroupNumbers::Asked>& asked)
 void HostEpoch::leave(int rank, const Status& cause) {
   if (!cause.ok() && !follower_.is_gone(rank))
     spdlog::warn("job {} epoch {}: {}", roster_.job, roster_.epoch, cause.message());
-  follower_.leave(rank, cause);
+  follower_.leave(rank, cause, Clock::now());
   run_actions();
 }
 

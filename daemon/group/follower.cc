@@ -238,9 +238,9 @@ bool Follower::is_gone(int rank) const {
   return std::ranges::find(departures_, rank, &Departure::rank) != departures_.end();
 }
 
-void Follower::leave(int rank, const Status& cause) {
+void Follower::leave(int rank, const Status& cause, TimePoint now) {
   if (is_gone(rank)) return;
-  departures_.push_back({rank, cause});
+  departures_.push_back({rank, cause, now});
   if (!cause_.ok()) return;
   RankGone gone{rank, cause, {}, consequences_.cause_of(rank)};
   for (const auto& [number, group] : groups_) {
@@ -253,11 +253,11 @@ void Follower::leave(int rank, const Status& cause) {
   send_to_leader(std::move(gone));
 }
 
-Status Follower::on(const RankGone& gone, TimePoint) {
+Status Follower::on(const RankGone& gone, TimePoint now) {
   if (gone.rank < 0 || gone.rank >= static_cast<int>(roster_.ranks.size()))
     return data_loss("the departure of unknown rank " + std::to_string(gone.rank));
   if (std::ranges::find(gone_, gone.rank, &RankGone::rank) != gone_.end()) return {};
-  if (!is_gone(gone.rank)) departures_.push_back({gone.rank, gone.cause});
+  if (!is_gone(gone.rank)) departures_.push_back({gone.rank, gone.cause, now});
   gone_.push_back(gone);
   for (const auto& [number, group] : groups_) cut_off(*group, gone_.size() - 1);
   return {};

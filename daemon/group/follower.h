@@ -99,7 +99,7 @@ class Follower {
   // The lowest possible number of that call.
   uint64_t next(uint32_t group, int rank) const;
   // A local rank (of the job) died or, if OK, left on purpose.
-  void leave(int rank, const Status& cause);
+  void leave(int rank, const Status& cause, TimePoint now);
   // The engine's run of a started operation ended. Not OK before a Cancel: ends the epoch.
   void on_finished(const EpochOp& op, const Status& status);
   // A frame of that host had another agreement.

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "daemon/base/loop.h"
 #include "daemon/base/op_id.h"
 #include "daemon/base/signature.h"
 #include "daemon/base/status.h"
@@ -125,6 +126,7 @@ struct RankGone {
 struct Departure {
   int rank = 0;
   Status cause;
+  TimePoint at{};  // When this host learned of it.
 };
 
 // The epoch ends.

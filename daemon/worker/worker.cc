@@ -43,7 +43,8 @@ v1::Departure departure_of(const Roster& roster, const Departure& departed) {
   out.set_host(rank.host);
   out.set_pid(rank.pid);
   write_status(departed.cause, *out.mutable_cause());
-  out.set_time_ms(unix_time<Millis>());
+  const auto ago = std::chrono::floor<Millis>(Clock::now() - departed.at);
+  out.set_time_ms(unix_time<Millis>() - ago.count());
   return out;
 }
 

@@ -87,9 +87,9 @@ std::string judged_text(const Job& job) {
   return told == nullptr ? "" : text_of(*told);
 }
 
-void forget_host_b(Job& job) {
-  job.status.mutable_agents()->DeleteSubrange(1, 1);
-  job.trace.mutable_hosts()->DeleteSubrange(1, 1);
+void forget_host(Job& job, int host) {
+  job.status.mutable_agents()->DeleteSubrange(host, 1);
+  job.trace.mutable_hosts()->DeleteSubrange(host, 1);
 }
 
 // Ranks 0 and 1 go because rank 3 did not call.
@@ -99,7 +99,7 @@ TEST(EndedDiagnosis, AHostThatSawTheConsequenceNamesTheCulpritOfAnother) {
   for (const int rank : {0, 1}) job.ended(rank, 3, 21 * kSecond, kSecond, Code::deadline_exceeded);
   end(job, 17'000, "failed");
   for (const uint32_t rank : {0U, 1U}) depart(job, rank, 20'000, "rank died");
-  forget_host_b(job);
+  forget_host(job, 1);
   tell(last_of(job, 0), Code::deadline_exceeded, 3,
        "all_reduce #3 timed out after 1000 ms: not called by rank 3 (host b, pid 103)");
   EXPECT_EQ(job.verdict().sentence,
@@ -113,7 +113,7 @@ TEST(EndedDiagnosis, WhoWentFirstIsNotToBlameWhereTheRanksKnowWhoIs) {
   end(job, 17'000, "failed");
   depart(job, 0, 20'000, "rank 0 (host a, pid 100) died");
   depart(job, 3, 20'000, "rank 3 (host b, pid 103) died");
-  forget_host_b(job);
+  forget_host(job, 1);
   tell(last_of(job, 0), Code::unavailable, 3, "rank 3 (host b, pid 103) died during all_reduce #3");
   EXPECT_THAT(job.verdict().sentence, HasSubstr("rank 3 (host b, pid 103, died) is gone, and "));
   tell(last_of(job, 0), Code::unavailable, -1, "the worker of host b is lost; join again to go on");
@@ -154,7 +154,7 @@ TEST(EndedDiagnosis, AHostWhoseRanksAgreeKnowsWhoDisagrees) {
   for (const int rank : {0, 1})
     job.ended(rank, 3, 21 * kSecond, kSecond, Code::failed_precondition);
   end(job, 17'000, "failed");
-  forget_host_b(job);
+  forget_host(job, 1);
   tell(last_of(job, 0), Code::failed_precondition, 3, "rank 3 (host b, pid 103) asks for max");
   EXPECT_EQ(job.verdict().verdict, Verdict::disagreement);
   EXPECT_EQ(job.verdict().sentence, "rank 3 (host b, pid 103) asks for max");
@@ -247,6 +247,45 @@ TEST(EndedDiagnosis, ARankThatDiedInTheMidstOfAnOperationIsNamed) {
   EXPECT_THAT(found.evidence, Contains("ranks 0, 1 were in it"));
   depart(job, 0, 21'000, "rank 0 died");  // Both may have been ended.
   EXPECT_THAT(job.verdict().sentence, HasSubstr("the job has ended in the midst of"));
+}
+
+// As launchers end the other ranks after one has died, here while they wait for a slow host.
+TEST(EndedDiagnosis, WhoDiedFirstInTheMidstOfAnOperationIsNamed) {
+  Job job;
+  job.all_run(3, kMillisecond, 22 * kSecond);
+  for (const int rank : {0, 1, 2})
+    job.call(rank, 3, 21 * kSecond + 10 * kMillisecond).set_flags(kRequestBlocking);
+  end(job, 18'000, "failed");
+  depart(job, 1, 21'000, "rank 1 died");
+  for (const uint32_t rank : {0U, 2U}) depart(job, rank, 20'800, "rank died");
+  EXPECT_EQ(job.verdict().sentence,
+            "rank 1 (host a, pid 101) died in the midst of all_reduce #3, which began 10 ms ago; "
+            "ranks 0, 2 died at least 200 ms later");
+}
+
+// The times of a host go by its own clock, and word of other hosts takes time.
+TEST(EndedDiagnosis, WhoDiedFirstIsNamedByWhatTheOthersHostsSay) {
+  Job job;
+  job.all_run(3, kMillisecond, 22 * kSecond);
+  end(job, 18'000, "failed");
+  depart(job, 3, 20'000, "rank 3 (host b, pid 103) died");
+  for (const uint32_t rank : {0U, 1U, 2U}) depart(job, rank, 19'940, "rank died");
+  constexpr int64_t kOffMs = 3'600'000;  // How much later host b's clock is.
+  job.status.mutable_agents(1)->set_time_ms(kNowMs + kOffMs);
+  for (v1::Departure& one : *last_of(job, 1).mutable_departures()->mutable_first())
+    one.set_time_ms(one.time_ms() + kOffMs);
+  EXPECT_EQ(job.verdict().sentence,
+            "rank 3 (host b, pid 103) died without leaving the job; ranks 0-2 died at least 60 ms "
+            "later");
+  EXPECT_THAT(job.verdict().evidence, Contains(HasSubstr("next: what rank 3 has printed")));
+  forget_host(job, 0);
+  EXPECT_EQ(job.verdict().sentence, "ranks 0-3 died without leaving the job")
+      << "host b may have learnt late of ranks 0 and 1";
+  for (v1::Departure& one : *last_of(job, 0).mutable_departures()->mutable_first())
+    if (one.rank() != 3) one.set_time_ms(one.time_ms() + 200);
+  EXPECT_EQ(job.verdict().sentence,
+            "rank 3 (host b, pid 103) died without leaving the job; ranks 0-2 died at least 60 ms "
+            "later");
 }
 
 // Workers outlive their ranks by worker_idle_ms.

@@ -70,7 +70,7 @@ class AgreementTest : public ::testing::Test {
     run();
   }
   void leave(int rank, const Status& cause) {
-    follower_of(rank).leave(rank, cause);
+    follower_of(rank).leave(rank, cause, now_);
     run();
   }
   // The status of the operation, which must be the same on both hosts.

@@ -41,6 +41,17 @@ TEST_F(AgreementTest, TheFirstDepartureIsBlamedOnAllHosts) {
   EXPECT_EQ(told(0).culprit().rank, 2);
 }
 
+TEST_F(AgreementTest, EachHostDatesADeparture) {
+  pass(10);
+  leave(2, unavailable("rank 2 died"));
+  pass(10);
+  for (const int rank : {0, 2}) {
+    const std::vector<Departure>& gone = follower_of(rank).departures();
+    ASSERT_EQ(gone.size(), 1U);
+    EXPECT_EQ(gone[0].at, TimePoint(Millis(10)));
+  }
+}
+
 TEST_F(AgreementTest, AGroupWithoutTheDeadGoesOn) {
   leave(3, unavailable("rank 3 died"));
   for (const int host : {0, 1}) ASSERT_TRUE(followers_[host]->make_group(77, {2, 0}).ok());

@@ -145,7 +145,7 @@ void Job::go(int rank) {
   const int home = home_[static_cast<size_t>(rank)];
   say(home, "rank " + std::to_string(rank) + " goes");
   ranks_[static_cast<size_t>(rank)].gone = true;
-  host(home).follower->leave(rank, script_.ranks[static_cast<size_t>(rank)].cause);
+  host(home).follower->leave(rank, script_.ranks[static_cast<size_t>(rank)].cause, time(now_));
 }
 
 void Job::stop(const Script::Stop& stop) {

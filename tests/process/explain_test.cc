@@ -27,6 +27,7 @@ using ::testing::Not;
 
 constexpr int kLateMs = 200;
 constexpr Millis kLookedAt{8'000};
+constexpr Millis kLead{1'000};
 
 ShellOutcome explain(const TestMesh& mesh, const std::string& job = "job") {
   return run_shell("exec '" + (program_directory() / "tutti").string() + "' explain --address '" +
@@ -277,6 +278,21 @@ TEST_F(ExplainProcess, ARankThatDiedIsRememberedWhenTheJobIsGone) {
               HasSubstr("0 problems, 0 warnings in 0 jobs and 2 nodes; failed and gone: job "
                         "(see tutti jobs --all)\n"));
   EXPECT_EQ(all.code, 0);
+}
+
+// As launchers end the other ranks when one is gone. Nobody asks in the meantime.
+TEST_F(ExplainProcess, WhoDiedFirstIsNamedWhereTheOthersDiedOfIt) {
+  start({0, 1, 2, 3}, check_works);
+  await_done({0, 1, 2, 3});
+  trainers_[3].kill(SIGKILL);
+  const TimePoint killed = Clock::now();
+  EXPECT_TRUE(await([&] { return Clock::now() > killed + kLead; }));
+  for (const int rank : {0, 1, 2}) trainers_[rank].kill(SIGKILL);
+  const ShellOutcome seen = explain_until(
+      mesh_,
+      "rank 3 \\(host b, pid [0-9]+\\) died without leaving the job; ranks 0-2 died at least "
+      "[0-9]+ m?s later\n");
+  EXPECT_EQ(seen.code, 1);
 }
 
 // The first process of a job's worker on a host.
