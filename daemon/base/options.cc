@@ -109,10 +109,14 @@ void Program::hide_groups() {
     if (std::ranges::find(on_request_, option->get_group()) != on_request_.end()) option->group("");
 }
 
+// The command that was called, else the program.
+const CLI::App& Program::chosen() const {
+  const std::vector<CLI::App*> commands = app_->get_subcommands();
+  return commands.empty() ? *app_ : *commands.front();
+}
+
 // What the program, or the command that was called, does not take: the first option of that kind.
 std::string Program::describe_extras(const std::vector<std::string>& arguments) const {
-  const std::vector<CLI::App*> chosen = app_->get_subcommands();
-  const CLI::App* app = chosen.empty() ? app_ : chosen.front();
   const std::vector<std::string> extras = app_->remaining(true);
   const auto is_extra = [&](const std::string& word) {
     return std::ranges::find(extras, word) != extras.end();
@@ -120,7 +124,7 @@ std::string Program::describe_extras(const std::vector<std::string>& arguments) 
   for (const std::string& word : arguments) {
     if (!word.starts_with("--") || !is_extra(word)) continue;
     std::vector<std::string> names;  // Suggestions are views of them.
-    for (const CLI::Option* option : app->get_options())
+    for (const CLI::Option* option : chosen().get_options())
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     const std::string option = word.substr(0, word.find('='));
     return "there is no option '" + option + "'" +
@@ -128,6 +132,21 @@ std::string Program::describe_extras(const std::vector<std::string>& arguments) 
   }
   const auto extra = std::ranges::find_if(arguments, is_extra);
   return "there is no use for the argument '" + (extra == arguments.end() ? "" : *extra) + "'";
+}
+
+// What list has an empty item, which CLI11 would leave out; empty: none has.
+std::string Program::describe_empty_item(const std::vector<std::string>& arguments) const {
+  const CLI::Option* option = nullptr;  // Whose values follow.
+  for (const std::string& word : arguments) {
+    const size_t equals = word.starts_with("--") ? word.find('=') : 0;
+    if (word.starts_with("--")) option = chosen().get_option_no_throw(word.substr(0, equals));
+    const char separator = option == nullptr ? '\0' : option->get_delimiter();
+    if (separator == '\0' || equals == std::string::npos) continue;
+    const std::string list = word.substr(equals == 0 ? 0 : equals + 1);
+    if (std::ranges::count(split(list, separator), "") != 0)
+      return option->get_name() + " '" + list + "' has an empty item; leave it out, or give it";
+  }
+  return "";
 }
 
 Program::Read Program::read(std::vector<std::string> arguments) {
@@ -148,8 +167,9 @@ Program::Read Program::read(std::vector<std::string> arguments) {
     else
       read.error = error.what();
   }
-  const std::vector<CLI::App*> chosen = app_->get_subcommands();
-  if (!chosen.empty()) read.command = chosen.front()->get_name();
+  if (const std::string empty = describe_empty_item(arguments_given); !empty.empty())
+    read.error = empty;
+  if (&chosen() != app_) read.command = chosen().get_name();
   return read;
 }
 

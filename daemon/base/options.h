@@ -76,7 +76,9 @@ class Program : public CommandOptions {
 
  private:
   void hide_groups();
+  const CLI::App& chosen() const;
   std::string describe_extras(const std::vector<std::string>& arguments) const;
+  std::string describe_empty_item(const std::vector<std::string>& arguments) const;
 
   std::unique_ptr<CLI::App> owned_;
   std::vector<std::string> on_request_;

@@ -59,6 +59,23 @@ TEST_F(OptionsTest, ErrorsNameTheOption) {
   EXPECT_FALSE(program.read({"--other"}).exit_code);
 }
 
+// Most often a variable of a script that is not set.
+TEST_F(OptionsTest, AnEmptyItemOfAListIsAnError) {
+  std::vector<int> numbers;
+  std::string text;
+  CommandOptions command = program.command("show", "Show it");
+  command.add("--list", numbers, "several").separated_by(',');
+  command.add("--text", text, "one");
+  for (const std::string list : {"8,,9", ",8", "8,", ",", ""}) {
+    const std::string error = "--list '" + list + "' has an empty item; leave it out, or give it";
+    EXPECT_EQ(program.read({"show", "--list", list}).error, error);
+    EXPECT_EQ(program.read({"show", "--list=" + list}).error, error);
+    EXPECT_EQ(program.read({"show", "--list", "7", list}).error, error);
+  }
+  EXPECT_EQ(program.read({"show", "--list", "8,9", "--text", "a,,b"}).error, "");
+  EXPECT_THAT(numbers, ElementsAre(8, 9));
+}
+
 TEST_F(OptionsTest, OneCommandIsCalled) {
   std::string job;
   program.command("show", "Show it").add("JOB", job, "its name").required();
