@@ -195,7 +195,8 @@ struct BoardSlot {
   std::atomic<uint64_t> blocks;              // Generation, and the number of blocks in all.
   std::atomic<uint32_t> worker_holding;      // As BoardEntry::holding, for the worker.
   alignas(64) std::atomic<uint64_t> folded;  // Generation, and the number of blocks folded.
-  // Generation, and the number of blocks whose results the worker has returned to every window.
+  // Generation, and the number of blocks whose results the worker has returned to every window, or
+  // to the one below.
   std::atomic<uint64_t> passed;
   // Generation, and where results go that all ranks here have in common: in wire memory, at this
   // multiple of kResultsMultiple, counted from 1. In an earlier generation: none do; each rank's go
@@ -223,8 +224,8 @@ static_assert(sizeof(BoardFailure) == 512);
 // A rank's progress in one group, on a cache line of its own. Written by that rank, or by the
 // worker after the rank is gone.
 struct BoardRankProgress {
-  // The rank has read the outcome of every operation below this number, so their slots may be
-  // reused.
+  // The rank has read the outcome of every operation below this number, and copied its results out,
+  // so their slots and windows of results may be reused.
   alignas(64) std::atomic<uint64_t> settled;
 };
 
@@ -302,9 +303,11 @@ struct BoardCounters {
 
 // Most of them at once. The worker folds by itself what exceeds that.
 inline constexpr uint32_t kSharedFolds = 256;
-// Wire memory: the most values that are on their way between hosts and folded by ranks, and results
-// that ranks have in common. Sparse.
-inline constexpr uint64_t kWireBytes = 256 << 20;
+// Wire memory, which is sparse: the most values that are on their way between hosts and folded by
+// ranks, then the windows of results that ranks have in common.
+inline constexpr uint64_t kFoldBytes = 64 << 20;
+inline constexpr uint64_t kResultBytes = 64 << 20;
+inline constexpr uint64_t kWireBytes = kFoldBytes + kResultBytes;
 inline constexpr uint64_t kResultsMultiple = 4096;  // See BoardSlot::results.
 // In the place of a local rank: wire memory.
 inline constexpr uint32_t kWirePlace = kLocalRanksMax;

@@ -252,13 +252,13 @@ bool OpQueue::check_outcome(PendingOp& op) {
     if (!op.has_outcome) op.outcome = connection_.usable();
     return true;
   }
-  if (op.window.is_staging && !board_.is_under_way(op.number)) return true;  // Settled later.
   const std::lock_guard lock(mutex_);
   Status fault = connection_.usable();
   // Asked before the board is: what ended on GPUs has ended on the board.
   const bool waits_for_gpus =
       !fault.ok() && is_held(op, PendingOp::OnBoard::under_way, held_until_.load());
-  if (settle(op)) return true;
+  if (settle_unless_staging(op)) return true;
+  if (op.window.is_staging && !board_.is_under_way(op.number)) return op.has_outcome;
   if (fault.ok() && !is_in_time(op.clock)) listen_to_worker(board_, op.clock, Clock::now());
   if (fault.ok() && !is_in_time(op.clock)) {
     fault = connection_.worker_timeout();

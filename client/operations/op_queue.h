@@ -67,6 +67,8 @@ class OpQueue final : public GroupOperations {
   void detach(PendingOp& op);
   void cancel(TimePoint limit) override;
   void settle_finished() override;
+  // Whether this rank has left: what ends from then on may have ended before.
+  bool is_cancelled() const { return is_cancelled_; }
   bool holds_memory() const override { return abandoned_count_ != 0; }
 
   // ---- For staged operations, see staged_op.h ----

@@ -47,11 +47,14 @@ void Passing::end(Status outcome) {
 // While the thread is busy with earlier operations, a waiter for this one sees to its
 // deadline.
 bool Passing::has_ended() {
-  if (state_ == State::waits && op_->clock.is_late() && queue_->poll(*op_)) {
-    op_->window.is_staging = false;
-    static_cast<void>(queue_->poll(*op_));  // Settles it.
-    static_cast<void>(queue_->release(*op_));
-    end(op_->outcome);
+  if (state_ == State::waits && op_->clock.is_late()) {
+    op_->window.is_staging = false;  // What is over may be settled.
+    if (queue_->poll(*op_)) {
+      static_cast<void>(queue_->release(*op_));
+      end(op_->outcome);
+    } else {
+      op_->window.is_staging = true;
+    }
   }
   return state_ == State::ended;
 }

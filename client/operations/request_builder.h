@@ -203,8 +203,8 @@ class RequestBuilder {
     const uint64_t window_bytes = queue_.group_board().window_bytes();
     const bool has_rows = staged.rows.part != 0;
     uint64_t offset = 0;
-    staged.window = allocate(
-        has_rows ? staged.rows.window_bytes() : std::min(window_bytes, op().record.bytes), offset);
+    staged.window =
+        allocate(used_window_bytes(staged.rows, window_bytes, op().record.bytes), offset);
     if (staged.window == nullptr) return std::nullopt;
     op().memory.last_until_end();
     op().window.is_staging = true;

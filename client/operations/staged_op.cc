@@ -24,7 +24,10 @@ Status StagedOp::run(Backoff backoff, const std::atomic<bool>* stops) {
   while (is_done && copied_out_ < blocks_) copy_out();
   op_.window.is_staging = false;
   if (must_stop()) return {Code::cancelled, "the operation was freed before it had ended"};
-  const Status outcome = queue_.await_outcome(op_, -1);
+  Status outcome = queue_.await_outcome(op_, -1);
+  // Then the worker did not wait for this rank to copy.
+  if (outcome.ok() && queue_.is_cancelled())
+    outcome = {Code::cancelled, "this rank left while the result was copied"};
   static_cast<void>(
       queue_.release(op_));  // Not earlier, because another operation may get the window then.
   return outcome;
@@ -62,14 +65,14 @@ bool StagedOp::copy_in() {
 // Where results are.
 std::byte* StagedOp::results() const {
   if (queue_.group_board().is_local()) return staged_.window;
-  const uint64_t bytes = staged_.rows.part != 0 ? staged_.rows.window_bytes()
-                                                : std::min(staged_.window_blocks * kBoardBlockBytes,
-                                                           staged_.count * size_of(staged_.dtype));
+  const uint64_t bytes = used_window_bytes(staged_.rows, staged_.window_blocks * kBoardBlockBytes,
+                                           staged_.count * size_of(staged_.dtype));
   const std::byte* common = queue_.group_board().results(op_.number, bytes);
   return common != nullptr ? const_cast<std::byte*>(common) : staged_.window;
 }
 
-// Whether results do not fit the cache beside the inputs. What is written over an input is there.
+// Whether results do not fit the cache beside the inputs. What is written over an input is in the
+// cache.
 bool StagedOp::is_past_cache() const {
   const bool has_rows = staged_.rows.part != 0;
   uint64_t bytes = 0;

@@ -21,12 +21,12 @@ struct StagedRows {
   uint64_t place_bytes = 0;
   uint64_t places = 0;  // In the window.
 
-  uint64_t rows() const { return (count + part - 1) / part; }
+  constexpr uint64_t rows() const { return (count + part - 1) / part; }
   uint64_t first(uint64_t row) const { return row * part; }
   uint64_t elements(uint64_t row) const { return std::min(part, count - first(row)); }
   // Where the row's place begins in the window, and how much of the window the tensors need.
   uint64_t offset(uint64_t row) const { return row % places * place_bytes; }
-  uint64_t window_bytes() const { return std::min(rows(), places) * place_bytes; }
+  constexpr uint64_t window_bytes() const { return std::min(rows(), places) * place_bytes; }
 };
 
 // `count`: elements of a block. For a group on one host, whose rows are folded as blocks of the
@@ -36,6 +36,12 @@ StagedRows staged_rows(const Blocks& blocks, uint32_t rank, Dtype dtype, uint64_
 // For a group over several hosts, with BoardHeader::window_bytes. A row is a slice of the engine.
 StagedRows staged_rows_between_hosts(const Blocks& blocks, uint32_t rank, Dtype dtype,
                                      uint64_t count, uint64_t window_bytes);
+
+// What a tensor of `bytes` takes of its window of `window_bytes`, in rows or without.
+constexpr uint64_t used_window_bytes(const StagedRows& rows, uint64_t window_bytes,
+                                     uint64_t bytes) {
+  return rows.part != 0 ? rows.window_bytes() : std::min(window_bytes, bytes);
+}
 
 // Elements of each block in a slice of the engine; at least 1.
 uint64_t block_slice_elements(const Blocks& blocks, Dtype dtype, uint64_t slice_bytes);

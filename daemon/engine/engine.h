@@ -107,7 +107,8 @@ struct RankBuffers {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   // 0: `in` and `out` hold the whole tensors. Else they are windows: byte b of a tensor is at
-  // b % window_bytes, which is a multiple of the slice; with blocks, it lies as its rows say.
+  // b % window_bytes, which is a multiple of the slice; with blocks, it lies as its rows say. Ranks
+  // may have one for results in common: then one rank alone has `out`.
   uint64_t window_bytes = 0;
   // Blocks of the board, or rows, of the input that were written to the window so far.
   std::function<uint64_t()> filled = nullptr;

@@ -85,7 +85,7 @@ FoldSharing::FoldSharing(Loop& loop, BoardOps& ops, OnStuck on_stuck)
       ops_(ops),
       on_stuck_(std::move(on_stuck)),
       wire_([this](size_t bytes) -> Result<std::unique_ptr<Buffer>> {
-        if (bytes > kWireBytes - wire_used_) return resource_exhausted("wire memory is used up");
+        if (bytes > kFoldBytes - wire_used_) return resource_exhausted("wire memory is used up");
         std::byte* at = ops_.view().wire() + std::exchange(wire_used_, wire_used_ + bytes);
         return std::unique_ptr<Buffer>(std::make_unique<WireSlab>(at, bytes));
       }) {

@@ -28,8 +28,6 @@ class FoldSharing {
   // For an operation of a group over several hosts, whose ranks here have all arrived; null: no
   // rank that waits would be faster. `keeps`: what this object lies in.
   std::shared_ptr<FoldHelpers> helpers_of(const BoardOp& op, std::shared_ptr<const void> keeps);
-  // Memory that all ranks reach.
-  ScratchPool& wire() { return wire_; }
   // Collects what ranks have done.
   void collect();
   // The rank's process has ended. Whether folds that it held are lost.

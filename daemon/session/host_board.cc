@@ -113,7 +113,7 @@ HostBoard::HostBoard(Loop& loop, SealedMemory memory, const HostRanks& host,
                  update_ranks_decide();
                  events_.on_stuck(why);
                }),
-      results_(ops_, sharing_.wire()) {
+      results_(ops_, options.window_bytes) {
   BoardHeader& header = ops_.view().header();
   header.magic = kBoardMagic;
   header.version = kProtocolVersion;

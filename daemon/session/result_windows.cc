@@ -4,6 +4,14 @@
 
 namespace tutti {
 
+ResultWindows::ResultWindows(const BoardOps& ops, uint64_t window_bytes)
+    : ops_(ops), window_bytes_(page_up(window_bytes)) {
+  static_assert(page_up(1) == kResultsMultiple);
+  if (window_bytes_ == 0) return;
+  for (uint64_t left = kResultBytes / window_bytes_; left != 0; --left)
+    free_.push_back(kFoldBytes + (left - 1) * window_bytes_);
+}
+
 bool ResultWindows::is_in_use(const Window& window) {
   return std::ranges::any_of(window.group->local_ranks, [&](uint32_t local_rank) {
     return window.group->shared.area.settled(local_rank).load() <= window.number;
@@ -11,18 +19,18 @@ bool ResultWindows::is_in_use(const Window& window) {
 }
 
 std::byte* ResultWindows::make(const BoardOp& op, uint64_t bytes) {
-  std::erase_if(windows_, [this](const Window& window) {
+  std::erase_if(used_, [this](const Window& window) {
     if (is_in_use(window)) return false;
-    wire_.give_back(window.block);
+    free_.push_back(window.offset);
     return true;
   });
-  const Result<ScratchPool::Block> block = wire_.take(bytes);
-  if (!block.ok()) return nullptr;
-  windows_.push_back({op.group, op.number, *block});
-  const auto offset = static_cast<uint64_t>(block->data - ops_.view().wire());
+  if (free_.empty() || bytes > window_bytes_) return nullptr;
+  const uint64_t offset = free_.back();
+  free_.pop_back();
+  used_.push_back({op.group, op.number, offset});
   op.slot().results.store(
       pack(board::Count{op.generation(), static_cast<uint32_t>(1 + offset / kResultsMultiple)}));
-  return block->data;
+  return ops_.view().wire() + offset;
 }
 
 }  // namespace tutti

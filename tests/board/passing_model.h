@@ -286,7 +286,7 @@ inline void Actors::take(uint32_t local_rank) {
   const bool is_there = setup_.common ? shared_.results[rank.taken % setup_.window] == number
                                       : at == (number | kResult);
   require(is_there, "no result lies there");
-  at = 0;
+  if (!setup_.common) at = 0;
   ++rank.taken;
 }
 
@@ -358,7 +358,8 @@ inline void Actors::sent() {
   for (uint32_t local_rank = 0; local_rank < setup_.ranks; ++local_rank) {
     const bool is_taken = state_.ranks[local_rank].taken + setup_.window > worker_.done;
     require(is_taken, "a result is written over one that was not taken");
-    if (!setup_.common) place(local_rank, worker_.done) |= kResult;
+    uint8_t& at = place(local_rank, worker_.done);
+    at = setup_.common ? 0 : at | kResult;
   }
   if (setup_.common)
     shared_.results[worker_.done % setup_.window] = static_cast<uint8_t>(worker_.done + 1);

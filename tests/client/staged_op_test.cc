@@ -89,6 +89,21 @@ TEST_F(TwoRanksTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
   EXPECT_LT(ranks_[0].connection->own_memory().used_bytes(), used) << "and not longer";
 }
 
+// The worker may use a common window again as soon as a rank has left.
+TEST_F(TwoRanksTest, ARankThatLeavesWhileItCopiesHasNoResult) {
+  StagedCall own(ranks_[0]);
+  StagedCall other(ranks_[1]);
+  ASSERT_TRUE(own.arrive().ok() && other.arrive().ok());
+  for (Rank& rank : ranks_) rank.queue->set_ready(0, kBlocks, false);
+  ASSERT_TRUE(queue(1).fold_blocks(0));
+  alignas(kPage) static std::array<std::byte, kCount * sizeof(float)> out;
+  const Trap trap(out.data(), kPage, PROT_READ, [&] { queue(0).cancel(Clock::now()); });
+  const TensorSides tensor{nullptr, out.data(), out.size()};
+  own.op.window.is_staging = true;
+  StagedOp staged(queue(0), own.op, {{&tensor, 1}, own.window, kWindowBlocks, kCount, Dtype::f32});
+  EXPECT_EQ(staged.run(Backoff(ranks_[0].connection->cores())).code(), Code::cancelled);
+}
+
 // A thread is about to release its block when the operation ends for all others. The slot must not
 // be reused before that thread has written to it.
 TEST_F(TwoRanksTest, ASlotIsKeptWhileAThreadOfTheRankFoldsThere) {
@@ -124,6 +139,7 @@ TEST_F(TwoRanksTest, ASlotIsKeptWhileItsCallIsStaged) {
   drain(loop_);
   board_->complete({0, 0}, unavailable("because"));
   queue(0).settle_finished();
+  EXPECT_FALSE(queue(0).poll(own.op)) << "nor does who passes it, before it has copied out";
   EXPECT_EQ(area().settled(0).load(), 0u);
   own.op.window.is_staging = false;
   queue(0).settle_finished();
