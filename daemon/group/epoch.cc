@@ -84,10 +84,8 @@ constexpr int kReducedWindowsMin = 6;
 // Results that several ranks here would copy from windows of their own go to one that all read.
 void share_results(LocalPhase& local, const EpochOp& op, const Signature& signature,
                    Operation& operation) {
-  const bool has_root = signature.collective == Collective::broadcast;
-  const auto is_to_share = [&](const RankBuffers& rank) {
-    const bool is_root = has_root && static_cast<uint32_t>(rank.rank) == signature.root;
-    return rank.window_bytes != 0 && rank.out != nullptr && !is_root;
+  const auto is_to_share = [](const RankBuffers& rank) {
+    return rank.window_bytes != 0 && rank.out != nullptr;
   };
   const int windows_min = reduces(signature.collective) ? kReducedWindowsMin : 2;
   if (!is_common(signature.collective) ||
@@ -95,10 +93,8 @@ void share_results(LocalPhase& local, const EpochOp& op, const Signature& signat
     return;
   RankBuffers& first = *std::ranges::find_if(operation.local, is_to_share);
   const size_t element = size_of(signature.dtype);
-  const uint64_t bytes = first.rows.part != 0
-                             ? first.rows.window_bytes()
-                             : std::min(first.window_bytes, signature.count * element);
-  std::byte* const results = local.result_window(op, bytes);
+  std::byte* const results = local.result_window(
+      op, used_window_bytes(first.rows, first.window_bytes, signature.count * element));
   if (results == nullptr) return;
   for (RankBuffers& rank : operation.local)
     if (is_to_share(rank)) rank.out = nullptr;
