@@ -141,11 +141,11 @@ Finding find_departed(const JobView& view) {
   const uint32_t culprit = told != nullptr && is_blamed(*told, gone)
                                ? static_cast<uint32_t>(told->status().culprit_rank())
                                : first_to_blame(view, gone, *rank, failed.group());
-  Diagnosis found{.verdict = Verdict::failed,
-                  .sentence = view.name_of(culprit) + " is gone, and " +
-                              describe_of_rank(view, *rank, failed) +
-                              ", which needed it, failed with UNAVAILABLE",
-                  .evidence = {describe_ranks(gone) + " went, in this order"}};
+  Diagnosis found{
+      .verdict = Verdict::failed,
+      .sentence = view.name_of(culprit) + " is gone, and " + describe_of_rank(view, *rank, failed) +
+                  ", which needed it, failed with UNAVAILABLE",
+      .evidence = {describe_ranks(gone) + (gone.size() == 1 ? " is" : " are") + " gone"}};
   if (told != nullptr && !is_blamed(*told, gone)) found.sentence = text_of(*told);
   add_departures(view, found);
   return found;
@@ -371,7 +371,7 @@ Finding find_failed(const JobView& view) {
       .sentence = "epoch " + std::to_string(view.epoch) + " failed: " + cause_of(*worker)};
   std::string gone;
   for (const uint32_t rank : worker->departures().ranks())
-    gone += (gone.empty() ? "" : ", then ") + view.name_of(rank);
+    gone += (gone.empty() ? "" : ", ") + view.name_of(rank);
   if (has_departures(*worker)) found.evidence.push_back("gone: " + gone);
   for (const auto& [number, rank] : view.ranks)
     if (rank.last_ended != nullptr && rank.last_ended->code() != 0)
