@@ -169,8 +169,8 @@ TEST(ReproducibleMovement, IsRawWhereTheTensorsAreSmall) {
   };
   EXPECT_TRUE(raw(all, Collective::all_reduce, 5461));
   EXPECT_FALSE(raw(all, Collective::all_reduce, 5462));
-  EXPECT_TRUE(raw(lone, Collective::all_reduce, 8192));
-  EXPECT_FALSE(raw(lone, Collective::all_reduce, 8193));
+  EXPECT_TRUE(raw(lone, Collective::reduce, 8192));
+  EXPECT_FALSE(raw(lone, Collective::reduce, 8193));
   EXPECT_FALSE(raw(lone, Collective::all_reduce, uint64_t{1} << 61));
   EXPECT_TRUE(raw(all, Collective::reduce_scatter, 1820));
   EXPECT_FALSE(raw(all, Collective::reduce_scatter, 1821));
