@@ -82,10 +82,7 @@ void Loop::run() {
 void Loop::run_once(TimePoint until) {
   thread_ = std::this_thread::get_id();
   Events events;  // Local: a callback may call run_once().
-  int count = wait(until, events);
-  // After a signal, as when a stopped process goes on: what has arrived counts before any timer.
-  if (count < 0 && errno == EINTR)
-    count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  const int count = wait(until, events);
   require(count >= 0 || errno == EINTR, "epoll_wait failed");
   if (count > 0 && awake_) last_event_ = Clock::now();
   for (int i = 0; i < count; ++i) {

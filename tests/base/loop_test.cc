@@ -3,9 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
-#include <sys/time.h>
 
-#include <csignal>
 #include <thread>
 
 namespace tutti {
@@ -41,35 +39,6 @@ TEST(Loop, NoTimerRunsBeforeItsTimeHoweverOftenTheLoopTurns) {
   });
   loop.run();
   EXPECT_GE(ran, when);
-}
-
-// As after a stop: what arrived meanwhile is seen before the timers that are overdue.
-TEST(Loop, AfterASignalDescriptorsComeBeforeTimers) {
-  static int arrived;
-  static TimePoint due;
-  const Fd fd = make_eventfd(0);
-  arrived = fd.get();
-  due = Clock::now() + Millis(200);
-  struct sigaction action {};
-  struct sigaction before {};
-  action.sa_handler = [](int) {
-    if (eventfd_write(arrived, 1) != 0) abort();
-    while (Clock::now() <= due) continue;
-  };
-  ASSERT_EQ(sigaction(SIGALRM, &action, &before), 0);
-  Loop loop;
-  std::string order;
-  const auto on_arrival = [&](uint32_t) {
-    order += 'd';
-    loop.unwatch(arrived);
-  };
-  ASSERT_TRUE(loop.watch(arrived, EPOLLIN, on_arrival).ok());
-  loop.at(due, [&] { order += 't'; });
-  const itimerval soon{{0, 0}, {0, 50'000}};
-  ASSERT_EQ(setitimer(ITIMER_REAL, &soon, nullptr), 0);
-  while (order.size() < 2) loop.run_once(far());
-  EXPECT_EQ(order, "dt");
-  sigaction(SIGALRM, &before, nullptr);
 }
 
 TEST(Loop, ACancelledTimerNeverRuns) {
