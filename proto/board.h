@@ -7,7 +7,7 @@
 //   + area_bytes     area 1 ...    sub-groups, in the order in which the worker creates them
 //   folds_offset()   BoardFolds    folds of operations among hosts, which the worker shares
 //   wire_offset()    wire memory   values from and for other hosts, which those folds read and
-//   write
+//                                  write; then windows of results (BoardSlot::results)
 //
 // A *local rank* is a rank's index among the job's ranks on this host, in ascending order of rank.
 //

@@ -22,7 +22,7 @@ bool GroupBoard::is_done(uint64_t number) const {
   return word.generation == board::generation_of(number) && word.phase == board::Phase::done;
 }
 
-const std::byte* GroupBoard::results(uint64_t number, uint64_t bytes) const {
+std::byte* GroupBoard::results(uint64_t number, uint64_t bytes) const {
   const board::Count at = board::unpack_count(slot(number).results.load());
   if (at.generation != board::generation_of(number) || at.blocks == 0) return nullptr;
   const uint64_t offset = uint64_t{at.blocks - 1} * kResultsMultiple;

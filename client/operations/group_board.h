@@ -42,7 +42,7 @@ class GroupBoard {
   bool has_result(uint64_t number, uint32_t block) const;
   // Once there is a result: the window of `bytes` that it is in, for all ranks of this host; null:
   // that of this rank.
-  const std::byte* results(uint64_t number, uint64_t bytes) const;
+  std::byte* results(uint64_t number, uint64_t bytes) const;
   // How many folds the worker has shared with the ranks for the operation.
   uint32_t shared(uint64_t number) const;
   // The operation's, in the words of shared folds; and where these find their values.
@@ -59,7 +59,7 @@ class GroupBoard {
   // waited and called it for so long: then it is to blame.
   uint64_t worker_looks() const { return view().header().looks.load(); }
   bool has_worker_slept(uint64_t looks, Millis waited) const;
-  // Whether tensors of so many bytes on each rank of this host do.
+  // Whether tensors of so many bytes on each rank of this host exceed its last-level cache.
   bool exceeds_cache(uint64_t bytes_each) const {
     return bytes_each * local_ranks_.size() >= memory_.cache_bytes();
   }

@@ -67,8 +67,8 @@ std::byte* StagedOp::results() const {
   if (queue_.group_board().is_local()) return staged_.window;
   const uint64_t bytes = used_window_bytes(staged_.rows, staged_.window_blocks * kBoardBlockBytes,
                                            staged_.count * size_of(staged_.dtype));
-  const std::byte* common = queue_.group_board().results(op_.number, bytes);
-  return common != nullptr ? const_cast<std::byte*>(common) : staged_.window;
+  std::byte* const common = queue_.group_board().results(op_.number, bytes);
+  return common != nullptr ? common : staged_.window;
 }
 
 // Whether results do not fit the cache beside the inputs. What is written over an input is in the

@@ -83,7 +83,8 @@ class WakeSleepers {
   bool must_wake_ = false;
 };
 
-// Publishes that the first `blocks` of every window hold results, and wakes the ranks that sleep.
+// Publishes that the results of the first `blocks` are in every window, or in the one that ranks
+// have in common, and wakes the ranks that sleep.
 template <class Memory>
 class ReleaseWindow {
  public:

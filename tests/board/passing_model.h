@@ -1,9 +1,8 @@
 // A model of the ranks of one host whose tensors pass through windows, of the worker that uses the
 // windows, and of the link that reads them. Results go back to the windows, or to one that all
-// ranks read. Small enough to run in every interleaving. The ranks
-// and the worker run the procedures of daemon/board, one access of shared memory a step; a rank
-// proceeds as in client/operations/staged_op.cc. The operation may fail whenever the worker is not
-// in a procedure.
+// ranks read. Small enough to run in every interleaving. The ranks and the worker run the
+// procedures of daemon/board, one access of shared memory a step; a rank proceeds as in
+// client/operations/staged_op.cc. The operation may fail whenever the worker is not in a procedure.
 #pragma once
 
 #include <cstdint>

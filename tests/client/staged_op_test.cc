@@ -62,46 +62,53 @@ struct StagedCall {
   PendingOp op;
 };
 
+// Two ranks whose staged operation is folded, and has yet to be copied out.
+class CopyingOut : public TwoRanksTest {
+ protected:
+  void fold_all() {
+    ASSERT_TRUE(own_.arrive().ok() && other_.arrive().ok());
+    for (Rank& rank : ranks_) rank.queue->set_ready(0, kBlocks, false);
+    ASSERT_TRUE(queue(1).fold_blocks(0));
+    ASSERT_EQ(word(0).phase, Phase::done);
+  }
+  // Rank 0 copies out. `on_copy` is called before the first byte.
+  Status copy_out(std::function<void()> on_copy) {
+    alignas(kPage) static std::array<std::byte, kCount * sizeof(float)> out;
+    const Trap trap(out.data(), kPage, PROT_READ, std::move(on_copy));
+    const TensorSides tensor{nullptr, out.data(), out.size()};
+    own_.op.window.is_staging = true;
+    StagedOp staged(queue(0), own_.op,
+                    {{&tensor, 1}, own_.window, kWindowBlocks, kCount, Dtype::f32});
+    return staged.run(Backoff(ranks_[0].connection->cores()));
+  }
+  uint64_t used() const { return ranks_[0].connection->own_memory().used_bytes(); }
+
+  StagedCall own_{ranks_[0]};
+  StagedCall other_{ranks_[1]};
+};
+
 // Another operation may get the window as soon as it is released; one that ranks have in common, as
 // soon as all have settled.
-TEST_F(TwoRanksTest, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
-  StagedCall own(ranks_[0]);
-  StagedCall other(ranks_[1]);
-  ASSERT_TRUE(own.arrive().ok() && other.arrive().ok());
-  for (Rank& rank : ranks_) rank.queue->set_ready(0, kBlocks, false);
-  ASSERT_TRUE(queue(1).fold_blocks(0));
-  ASSERT_EQ(word(0).phase, Phase::done) << "all blocks are still to be copied out";
-  const uint64_t used = ranks_[0].connection->own_memory().used_bytes();
+TEST_F(CopyingOut, AWindowIsHeldUntilItsLastBlockIsCopiedOut) {
+  ASSERT_NO_FATAL_FAILURE(fold_all());
+  const uint64_t before = used();
   uint64_t used_at_copy = 0;
   uint64_t settled_at_copy = UINT64_MAX;
-  alignas(kPage) static std::array<std::byte, kCount * sizeof(float)> out;
-  const Trap trap(out.data(), kPage, PROT_READ, [&] {
-    used_at_copy = ranks_[0].connection->own_memory().used_bytes();
+  const Status outcome = copy_out([&] {
+    used_at_copy = used();
     settled_at_copy = area().settled(0).load();
   });
-  const TensorSides tensor{nullptr, out.data(), out.size()};
-  own.op.window.is_staging = true;
-  StagedOp staged(queue(0), own.op, {{&tensor, 1}, own.window, kWindowBlocks, kCount, Dtype::f32});
-  EXPECT_TRUE(staged.run(Backoff(ranks_[0].connection->cores())).ok());
-  EXPECT_EQ(used_at_copy, used);
+  EXPECT_TRUE(outcome.ok()) << outcome.to_string();
+  EXPECT_EQ(used_at_copy, before);
   EXPECT_EQ(settled_at_copy, 0u);
   EXPECT_EQ(area().settled(0).load(), 1u) << "in the end";
-  EXPECT_LT(ranks_[0].connection->own_memory().used_bytes(), used) << "and not longer";
+  EXPECT_LT(used(), before) << "and not longer";
 }
 
 // The worker may use a common window again as soon as a rank has left.
-TEST_F(TwoRanksTest, ARankThatLeavesWhileItCopiesHasNoResult) {
-  StagedCall own(ranks_[0]);
-  StagedCall other(ranks_[1]);
-  ASSERT_TRUE(own.arrive().ok() && other.arrive().ok());
-  for (Rank& rank : ranks_) rank.queue->set_ready(0, kBlocks, false);
-  ASSERT_TRUE(queue(1).fold_blocks(0));
-  alignas(kPage) static std::array<std::byte, kCount * sizeof(float)> out;
-  const Trap trap(out.data(), kPage, PROT_READ, [&] { queue(0).cancel(Clock::now()); });
-  const TensorSides tensor{nullptr, out.data(), out.size()};
-  own.op.window.is_staging = true;
-  StagedOp staged(queue(0), own.op, {{&tensor, 1}, own.window, kWindowBlocks, kCount, Dtype::f32});
-  EXPECT_EQ(staged.run(Backoff(ranks_[0].connection->cores())).code(), Code::cancelled);
+TEST_F(CopyingOut, ARankThatLeavesMeanwhileHasNoResult) {
+  ASSERT_NO_FATAL_FAILURE(fold_all());
+  EXPECT_EQ(copy_out([&] { queue(0).cancel(Clock::now()); }).code(), Code::cancelled);
 }
 
 // A thread is about to release its block when the operation ends for all others. The slot must not

@@ -17,6 +17,7 @@ import mesh as meshes
 FAKETIME = (meshes.pods.SOURCE / "build/tools/libfaketime/usr/lib/x86_64-linux-gnu/faketime"
             / "libfaketimeMT.so.1")
 ETCD = meshes.pods.SOURCE / "build/tools/etcd-server/usr/bin/etcd"
+OTHER_VERSION = patched.other_version(meshes.pods.SOURCE)
 NEVER = "(?!)"
 MEMORY = pathlib.Path("/sys/fs/cgroup/memory")
 
@@ -288,11 +289,13 @@ FAULTS = {
     "other version": Fault(
         "an agent speaks another protocol version", start_agent,
         r"node2\b.*protocol|protocol.*node2",
-        metric=r'tutti_build_info{host="node2",[^}]*protocol="\d+"', alert="TuttiVersionsDiffer",
+        metric=r'tutti_build_info{host="node2",[^}]*protocol="%d"' % OTHER_VERSION,
+        alert="TuttiVersionsDiffer",
         alerts="TuttiCallersRefused|TuttiRanksMissing|TuttiJobFailed",
         also=NOT_JOINED + "|version|protocol|release", begins=True,
         before=make_another_version, why_not=no_objdump,
-        only={"doctor": r"FAIL +versions", "status": r"protocol \d+|version \d+"}),
+        only={"doctor": r"FAIL +versions",
+              "status": f"(protocol|version) {OTHER_VERSION}"}),
     "run_dir full": Fault(
         "run_dir has no room", fill_run_dir, r"node2\b.*run_dir|run_dir.*node2|/run/tutti.*full",
         metric=r'tutti_run_dir_free_bytes{host="node2"} 0\b', alert="TuttiRunDirFull",

@@ -22,6 +22,12 @@ def version_of(program):
     return int(re.search(r"protocol (\d+)", said)[1])
 
 
+def other_version(source):
+    """The version that the copies of programs from this source tree speak."""
+    said = (source / "proto/segment.h").read_text()
+    return int(re.search(r"kProtocolVersion = (\d+);", said)[1]) + 1
+
+
 def stores_of(text, function, number):
     """Addresses of `movl $number, somewhere` in functions of this name."""
     inside = False
