@@ -14,6 +14,10 @@ constexpr TimePoint kNever = TimePoint::max();
 constexpr Micros kContendedYield{50};  // A longer yield gave the core to another thread.
 constexpr Millis kBackoffMin{1};
 constexpr Millis kBackoffMax{2'000};
+
+epoll_data data_of(int fd, uint32_t generation) {
+  return {.u64 = uint64_t{generation} << 32 | static_cast<uint32_t>(fd)};
+}
 }  // namespace
 
 Loop::Loop()
@@ -21,17 +25,18 @@ Loop::Loop()
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       thread_(std::this_thread::get_id()) {
   require(epoll_.valid() && wake_.valid(), "the system gives no epoll or eventfd");
-  epoll_event event{.events = EPOLLIN, .data = {.fd = wake_.get()}};
+  epoll_event event{.events = EPOLLIN, .data = data_of(wake_.get(), 0)};
   require(epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), &event) == 0,
           "epoll refuses eventfd");
 }
 
 Status Loop::watch(int fd, uint32_t events, Ready ready) {
-  epoll_event event{.events = events, .data = {.fd = fd}};
+  const uint32_t generation = ++generation_;
+  epoll_event event{.events = events, .data = data_of(fd, generation)};
   const int verb = watched_.contains(fd) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   if (epoll_ctl(epoll_.get(), verb, fd, &event) != 0)
     return errno_status("cannot watch descriptor");
-  watched_[fd] = std::make_shared<Ready>(std::move(ready));
+  watched_[fd] = {generation, std::make_shared<Ready>(std::move(ready))};
   return {};
 }
 
@@ -87,14 +92,16 @@ void Loop::run_once(TimePoint until) {
   if (count > 0 && awake_) last_event_ = Clock::now();
   for (int i = 0; i < count; ++i) {
     const epoll_event event = events[i];
-    if (event.data.fd == wake_.get()) {
+    const auto fd = static_cast<int>(event.data.u64 & UINT32_MAX);
+    if (fd == wake_.get()) {
       eventfd_t ignored = 0;
       eventfd_read(wake_.get(), &ignored);
       continue;
     }
-    const auto found = watched_.find(event.data.fd);
-    if (found == watched_.end()) continue;  // Unwatched by an earlier callback.
-    const std::shared_ptr<Ready> ready = found->second;
+    const auto found = watched_.find(fd);
+    // Unwatched or replaced by an earlier callback.
+    if (found == watched_.end() || found->second.generation != event.data.u64 >> 32) continue;
+    const std::shared_ptr<Ready> ready = found->second.ready;
     (*ready)(event.events);
   }
   run_posted();

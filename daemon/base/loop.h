@@ -41,7 +41,8 @@ class Loop {
   Loop();
 
   // Calls `ready` with epoll's events while `fd` is ready (level-triggered). The caller keeps `fd`
-  // open until unwatch(). Both may be called from inside any callback.
+  // open until unwatch(). Both may be called from inside any callback. No event from before
+  // unwatch(), or before another watch(), reaches a later watch.
   Status watch(int fd, uint32_t events, Ready ready);
   void unwatch(int fd);
 
@@ -69,6 +70,10 @@ class Loop {
 
  private:
   using Events = std::array<epoll_event, 64>;
+  struct Watch {
+    uint32_t generation;  // As in its events: those of an earlier watch may be fetched already.
+    std::shared_ptr<Ready> ready;
+  };
 
   void run_posted();
   void run_timers();
@@ -79,7 +84,8 @@ class Loop {
 
   Fd epoll_;
   Fd wake_;
-  std::unordered_map<int, std::shared_ptr<Ready>> watched_;
+  std::unordered_map<int, Watch> watched_;
+  uint32_t generation_ = 0;  // Of the last watch.
   std::map<std::pair<TimePoint, TimerId>, Task> timers_;
   std::unordered_map<TimerId, TimePoint> timer_times_;
   TimerId next_timer_ = 1;

@@ -1,6 +1,7 @@
 // The event loop: timers, posted tasks and descriptors, in their order.
 #include "daemon/base/loop.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 
@@ -182,6 +183,54 @@ TEST(Loop, AnUnwatchedDescriptorIsSilentEvenInTheSameTurn) {
   ASSERT_TRUE(watch_either(two, one).ok());
   loop.run_once(far());
   EXPECT_EQ(calls, 1);
+}
+
+TEST(Loop, ANewDescriptorGetsNoEventOfAnEarlierOne) {
+  Loop loop;
+  Fd one = make_eventfd(1);
+  Fd two = make_eventfd(1);
+  const Fd idle = make_eventfd(0);
+  int calls = 0;
+  int wrong = 0;
+  const auto watch_either = [&](Fd& self, Fd& other) {
+    return loop.watch(self.get(), EPOLLIN, [&](uint32_t) {
+      ++calls;
+      const int number = other.get();
+      loop.unwatch(number);
+      other.reset();
+      other = Fd(fcntl(idle.get(), F_DUPFD_CLOEXEC, number));
+      ASSERT_EQ(other.get(), number);
+      ASSERT_TRUE(loop.watch(number, EPOLLIN, [&](uint32_t) { ++wrong; }).ok());
+    });
+  };
+  ASSERT_TRUE(watch_either(one, two).ok());
+  ASSERT_TRUE(watch_either(two, one).ok());
+  loop.run_once(far());
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Loop, AWatchThatReplacesAnotherHasTheEdgeOnce) {
+  Loop loop;
+  const Fd one = make_eventfd(1);
+  const Fd two = make_eventfd(1);
+  int replaced = 0;
+  int seen = 0;
+  const auto watch_either = [&](const Fd& self, const Fd& other) {
+    return loop.watch(self.get(), EPOLLIN | EPOLLET, [&](uint32_t) {
+      ++replaced;
+      const auto count = [&](uint32_t) { ++seen; };
+      ASSERT_TRUE(loop.watch(other.get(), EPOLLIN | EPOLLET, count).ok());
+    });
+  };
+  ASSERT_TRUE(watch_either(one, two).ok());
+  ASSERT_TRUE(watch_either(two, one).ok());
+  loop.run_once(far());
+  EXPECT_EQ(replaced, 1);
+  EXPECT_EQ(seen, 0);
+  loop.run_once(far());
+  loop.run_once(Clock::now());
+  EXPECT_EQ(seen, 1);
 }
 
 TEST(Loop, ATurnWithinATurnLeavesTheOuterOnesEventsAlone) {
