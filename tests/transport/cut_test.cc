@@ -45,12 +45,14 @@ struct OneEnd {
       ++sent;
     }
   }
+  auto connections_open() const {
+    return std::ranges::count_if(link->connections(),
+                                 [](const auto& each) { return each.round_trip.count() != 0; });
+  }
   // All its connections are.
   bool is_open() const {
-    const auto connections = link->connections();
-    return !connections.empty() && std::ranges::all_of(connections, [](const auto& each) {
-      return each.round_trip.count() != 0;
-    });
+    const auto all = static_cast<ptrdiff_t>(link->connections().size());
+    return all != 0 && connections_open() == all;
   }
   std::shared_ptr<Link> link;
   std::shared_ptr<Checker> checker = std::make_shared<Checker>();
@@ -76,7 +78,10 @@ class Cuts : public testing::TestWithParam<std::tuple<int, bool>> {
     for (size_t connection = 1; connection <= lost; ++connection)
       for (const size_t way : {kToListener, kToDialler}) proxy_->cut_after(connection, way, 0, how);
     near_->link = here_->connect(proxy_->address, hello_, near_->checker);
-    await(loop_, [&] { return near_->is_open() && far_->link && far_->is_open(); });
+    const auto is_open = [&] { return near_->is_open() && far_->link && far_->is_open(); };
+    EXPECT_TRUE(await(loop_, is_open))
+        << "the dialler has " << near_->connections_open() << " open connections, the listener "
+        << (far_->link ? far_->connections_open() : 0);
   }
   void send_until_closed(OneEnd& from) {
     await(loop_, [&] {
@@ -86,7 +91,8 @@ class Cuts : public testing::TestWithParam<std::tuple<int, bool>> {
   }
   void expect_end() {
     await(loop_, [&] { return near_->released == near_->sent && far_->released == far_->sent; });
-    ASSERT_TRUE(near_->checker->cause && far_->checker->cause);
+    ASSERT_TRUE(near_->checker->cause) << "the dialler's end is open";
+    ASSERT_TRUE(far_->checker->cause) << "the listener's end is open";
     for (const auto& [cause, peer] :
          {std::pair(*near_->checker->cause, host_and_port(proxy_->address)),
           std::pair(*far_->checker->cause, std::string("host a at 127.0.0.1:"))}) {
@@ -154,6 +160,7 @@ TEST_P(Cuts, EndTheLinkAtBothSides) {
           if (HasFailure()) return;
         }
   join();
+  if (HasFailure()) return;
   expect_frames(*near_, *far_->checker);
   expect_frames(*far_, *near_->checker);
 }
@@ -179,6 +186,7 @@ struct LostStreams : Cuts {};
 
 TEST_P(LostStreams, AreDialledAgainWhileTheLinkLives) {
   join(22);
+  if (HasFailure()) return;
   expect_frames(*near_, *far_->checker);
 }
 
