@@ -7,6 +7,7 @@ import shutil
 from typing import Callable
 
 from network import Network
+from secured import secured_tutti
 
 # glibc keeps what a peer frees, so that its temporaries stay mapped from one operation to the next.
 TUNED_ALLOCATOR = {
@@ -108,9 +109,11 @@ class Contestant:
         return f"apt-get install {self.package}" if self.package else f"not built: {lacking}"
 
 
-def tutti(extra: list[str], env: dict[str, str] | None = None) -> Callable[[Field], list[Launch]]:
+def tutti(extra: list[str], env: dict[str, str] | None = None,
+          tls: bool = False) -> Callable[[Field], list[Launch]]:
     def launch(field: Field) -> list[Launch]:
-        run = [str(field.bin / "tutti"), "run"]
+        program = secured_tutti(field.bin, field.scratch) if tls else field.bin / "tutti"
+        run = [str(program), "run"]
         run += ["--hosts", str(field.case.hosts), "--per-host", str(field.case.per_host)]
         rank = [field.driver("tutti"), *field.arguments, *extra]
         if field.case.networked:
@@ -275,6 +278,8 @@ def all_contestants() -> list[Contestant]:
         Contestant("tutti-reproducible", "tutti", "TUTTI_REPRODUCIBLE=1; of tutti_alloc()",
                    ["tutti"], "", everywhere, tutti([], {"TUTTI_REPRODUCIBLE": "1"}),
                    collectives=("all_reduce", "reduce", "reduce_scatter")),
+        Contestant("tutti-tls", "tutti", "tls = require; of tutti_alloc()", ["tutti"], "openssl",
+                   networked, tutti([], tls=True), ("openssl",), ("all_reduce",)),
         Contestant("ring", "ring", "a bare ring over raw TCP sockets, one thread a rank", ["ring"],
                    "", networked, raw_ring,
                    collectives=("all_reduce", "all_gather", "reduce_scatter", STREAM)),

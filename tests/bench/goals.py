@@ -70,6 +70,7 @@ def of_wire(results: Results, case: str, collective: str, size: int) -> float | 
 ONE_HOST = ("shm2", "shm4")
 HOSTS = ("tcp2", "tcp4")
 HOSTS_OF_SEVERAL = ("tcp2x2", "tcp2x4")
+HOSTS_WITH_CORES = ("tcp2",) + HOSTS_OF_SEVERAL  # One each, on a machine of two.
 SEVERAL = HOSTS + HOSTS_OF_SEVERAL
 ANY = 1 << 60
 GOALS = [
@@ -114,9 +115,30 @@ def stream_row(streams: list[dict[str, float]]) -> list[str]:
             "met" if part >= 0.8 else "MISSED"]
 
 
-def goal_rows(results: Results, rate: str, streams: list[dict[str, float]]) -> list[list[str]]:
+def tls_rows(results: Results, aead: list[float]) -> list[list[str]]:
+    """The time without TLS, and that of encrypting and decrypting what a host's core sends and
+    receives, in parts of the time with TLS."""
+    def measure(results: Results, case: str, collective: str, size: int) -> float | None:
+        plain = results.get(case, collective, size, "tutti")
+        secured = results.get(case, collective, size, "tutti-tls")
+        if plain is None or secured is None:
+            return None
+        hosts = CASES[case].hosts
+        coded = 2 * 2 * (hosts - 1) / hosts * size
+        return (plain.us + coded / statistics.median(aead) * 1e6) / secured.us
+
+    goal = Goal("TLS: 0.8 of the speed without it and OpenSSL's AEAD", HOSTS_WITH_CORES, MIB, ANY,
+                measure, 0.8)
+    return [row for case, collective in results.boards()
+            if case in goal.cases and collective == "all_reduce"
+            for row in rows_of(goal, results, case, collective)]
+
+
+def goal_rows(results: Results, rate: str, streams: list[dict[str, float]],
+              aead: list[float]) -> list[list[str]]:
     limited = bits_per_s(rate) > 0
     rows = [stream_row(streams)] if streams else []
+    rows += tls_rows(results, aead) if aead else []
     for goal in GOALS:
         for case, collective in results.boards():
             if case not in goal.cases or (limited and CASES[case].networked) != goal.limited:

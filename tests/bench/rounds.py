@@ -14,6 +14,7 @@ import time
 
 from contestants import Case, Contestant, Field, Launch
 from network import Network
+from secured import aead_bytes_per_s
 
 
 GRACE_S = 5
@@ -36,6 +37,7 @@ class Plan:
     timeout_s: float
     rate: str
     streams: bool  # Whether the gRPC link runs against a bare stream, too.
+    aead: bool  # Whether TLS runs against OpenSSL's ciphers alone, too.
 
 
 @dataclasses.dataclass
@@ -141,6 +143,7 @@ class Race:
         self.samples: list[Sample] = []
         self.probes: list[dict[str, float]] = []
         self.streams: list[dict[str, float]] = []  # Of measure_streams(), a round.
+        self.aead: list[float] = []  # Of aead_bytes_per_s(), a round.
         self.failures: dict[str, str] = {}  # By case and contestant.
         self._bin = bin_folder
         self._scratch = scratch
@@ -158,6 +161,8 @@ class Race:
             if self.plan.streams:
                 micro = network.inside(0, [str(self._bin / "micro")])
                 self.streams.append(measure_streams(micro))
+            if self.plan.aead:
+                self.aead.append(aead_bytes_per_s())
 
     def _run_case(self, case: Case, round_: int, network: Network) -> None:
         entered = [c for c in self.plan.contestants if c.cases(case)]
