@@ -434,7 +434,10 @@ std::optional<Frame> TcpLink::next_arrived() {
   return frame;
 }
 
-// Whether nothing more may be read before a payload that is under way is whole.
-bool TcpLink::holds_enough() const { return arriving_bytes_ > transport_->limits.queue_bytes_max; }
+// Whether nothing more may be read before a payload that is under way is whole. After a hang-up
+// all is read, because that payload may never come and the end is behind what is left.
+bool TcpLink::holds_enough() const {
+  return !hung_up_ && arriving_bytes_ > transport_->limits.queue_bytes_max;
+}
 
 }  // namespace tutti

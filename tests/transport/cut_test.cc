@@ -62,7 +62,10 @@ struct OneEnd {
 
 class Cuts : public testing::TestWithParam<std::tuple<int, bool>> {
  protected:
-  Cuts() {
+  explicit Cuts(size_t queue_bytes_max = LinkLimits().queue_bytes_max) {
+    limits_.queue_bytes_max = queue_bytes_max;
+    there_ = make_tcp_transport(loop_, limits_);
+    here_ = make_tcp_transport(loop_, limits_);
     address_ = *there_->listen("127.0.0.1:0", [this](const IncomingLink& guest, auto link) {
       EXPECT_TRUE(guest.verify_secret("s"));
       far_->link = std::move(link);
@@ -91,8 +94,9 @@ class Cuts : public testing::TestWithParam<std::tuple<int, bool>> {
   }
   void expect_end() {
     await(loop_, [&] { return near_->released == near_->sent && far_->released == far_->sent; });
-    ASSERT_TRUE(near_->checker->cause) << "the dialler's end is open";
-    ASSERT_TRUE(far_->checker->cause) << "the listener's end is open";
+    EXPECT_TRUE(near_->checker->cause) << "the dialler's end is open";
+    EXPECT_TRUE(far_->checker->cause) << "the listener's end is open";
+    if (HasFailure()) return;
     for (const auto& [cause, peer] :
          {std::pair(*near_->checker->cause, host_and_port(proxy_->address)),
           std::pair(*far_->checker->cause, std::string("host a at 127.0.0.1:"))}) {
@@ -119,8 +123,7 @@ class Cuts : public testing::TestWithParam<std::tuple<int, bool>> {
   Loop loop_;
   std::unique_ptr<OneEnd> near_, far_ = std::make_unique<OneEnd>();
   std::optional<Proxy> proxy_;
-  const std::unique_ptr<Transport> there_ = make_tcp_transport(loop_, limits_);
-  std::unique_ptr<Transport> here_ = make_tcp_transport(loop_, limits_);
+  std::unique_ptr<Transport> there_, here_;
   std::string address_;
 };
 
@@ -190,6 +193,31 @@ TEST_P(LostStreams, AreDialledAgainWhileTheLinkLives) {
   expect_frames(*near_, *far_->checker);
 }
 
+// It keeps other payloads until it has one that does not come, and reads no more headers.
+struct FullEnds : Cuts {
+  FullEnds() : Cuts(4 * kFrameBytes) {}
+  // Sends until nothing moves.
+  void fill() {
+    int seen = -1;
+    int still = 0;
+    await(loop_, [&] {
+      near_->send_some();
+      const int now = proxy_->forwarded.at(kToListener);
+      still = now == std::exchange(seen, now) ? still + 1 : 0;
+      return still == 20;
+    });
+  }
+};
+
+TEST_P(FullEnds, NoticeThatTheLinkEnds) {
+  join();
+  if (HasFailure()) return;
+  proxy_->cut_after(2, kToListener, kFrameBytes / 2, {.at_dialler = false, .at_listener = false});
+  fill();
+  near_->link->abort(unavailable("enough"));
+  EXPECT_TRUE(await(loop_, [&] { return far_->checker->cause.has_value(); }));
+}
+
 const auto kNameOfCut = [](const auto& each) {
   return "tcp_" + std::to_string(std::get<0>(each.param)) + (std::get<1>(each.param) ? "_tls" : "");
 };
@@ -197,6 +225,8 @@ INSTANTIATE_TEST_SUITE_P(Transports, Cuts,
                          testing::Combine(testing::Values(1, 2, 8), testing::Bool()), kNameOfCut);
 INSTANTIATE_TEST_SUITE_P(Transports, LostStreams,
                          testing::Combine(testing::Values(1), testing::Bool()), kNameOfCut);
+INSTANTIATE_TEST_SUITE_P(Transports, FullEnds,
+                         testing::Combine(testing::Values(2), testing::Bool()), kNameOfCut);
 
 }  // namespace
 }  // namespace tutti

@@ -29,9 +29,9 @@ struct Cut {
 // Forwards connections both ways. Buffers little, so that a sender feels a slow receiver.
 class Proxy {
  public:
-  // Takes so many connections.
+  // Takes so many connections, and some more: a dial may fail and be repeated.
   explicit Proxy(const std::string& target, size_t connections = 1)
-      : target_port_(port_of(target)), connections_(connections) {
+      : target_port_(port_of(target)), connections_(connections + kSpare) {
     constexpr int kBuffered = 32 << 10;
     setsockopt(listener_.socket.get(), SOL_SOCKET, SO_RCVBUF, &kBuffered, sizeof(kBuffered));
     address = listener_.address() + target.substr(host_and_port(target).size());
@@ -54,6 +54,7 @@ class Proxy {
   std::string address;
 
  private:
+  static constexpr size_t kSpare = 8;
   struct Connection {
     std::array<Fd, 2> ends;  // At the dialler and at the listener.
     Cut cut;
